@@ -79,6 +79,10 @@ void tell_engine(const Engine& engine) {
   spdlog::info("weights: {:.2f} GB loaded in {:.2f} s, {:.1f} GB/s", gigabytes, model.load_seconds,
                gigabytes / std::max(model.load_seconds, 1e-9));
   tell_weights(model);
+  const std::string defaults = model.generation.describe();
+  if (defaults.empty()) return;
+  spdlog::info("from {}, where options and requests do not say it: {}", model.generation.path,
+               defaults);
 }
 
 Engine open_model(const ModelOptions& options, bool quiet,
@@ -94,6 +98,10 @@ Engine open_model(const ModelOptions& options, bool quiet,
   for (const std::string& key : engine.model().unread_settings) {
     warn(engine.model().settings_path + ": " + shown(key) +
          " is a setting that heddle does not know");
+  }
+  const GenerationDefaults& generation = engine.model().generation;
+  for (const std::string& what : generation.not_done) {
+    warn(generation.path + ": " + shown(what) + ", which heddle does not do");
   }
   for (const NamedAdapter& named : options.adapters) {
     const AdapterInfo adapter = engine.add_adapter(named.name, named.folder);
@@ -129,7 +137,7 @@ std::string adapter_in_use(const ModelOptions& options, const std::string& use) 
     return use;
   }
   HEDDLE_CHECK(adapters.size() <= 1,
-               "several adapters are given, choose one with --use: ", names_of(adapters));
+               "several adapters are given; choose one with --use: ", names_of(adapters));
   return adapters.empty() ? "" : adapters.front().name;
 }
 

@@ -228,7 +228,9 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
     body.as_object().stable_erase("top_k");  // vLLM's word for all
   }
   const RowReader row(body, kWhere);
-  request.sampling.temperature = 1.0f;
+  request.sampling.temperature = 1.0f;  // as OpenAI has it where the model's files say nothing
+  int64_t unused = 0;                   // chat and completions have max_tokens of their own
+  options.generation.apply(request.sampling, unused);
   request.sampling.seed = random_seed();
   app::read_sampling_fields(row, request);
   read_model(row, generation);

@@ -14,7 +14,7 @@ constexpr std::array<ChatCommand, 7> kCommands = {{
     {"/adapter", "[NAME]", "answers come from this adapter; without NAME: lists them", true},
     {"/compare", "[NAMES] PROMPT", "asks base and all adapters, or those of a,b, side by side",
      true},
-    {"/system", "[TEXT]", "sets the system message, - takes it away; without TEXT: shows it",
+    {"/system", "[TEXT]", "sets the system message, - removes it; without TEXT: shows it",
      false},
     {"/retry", "", "asks the last question again, in place of its answer", false},
     {"/reset", "", "forgets the conversation; adapter and system message stay", false},

@@ -106,7 +106,7 @@ void add_help_commands(CLI::App& app, HelpOptions& options) {
   help->add_option("TOPIC", options.topic, "A command or a topic; without one, what there is");
   help->footer("heddle help generate\nheddle help rows");
   CLI::App* completion =
-      app.add_subcommand("completion", "Prints what lets a shell complete command lines");
+      app.add_subcommand("completion", "Prints a completion script for a shell");
   completion->add_option("SHELL", options.shell, "The shell: bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));

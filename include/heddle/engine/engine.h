@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/engine/generation_defaults.h"
 #include "heddle/engine/request.h"
 
 namespace heddle {
@@ -59,6 +60,10 @@ struct EngineOptions {
   /// Adapters that the rows which run at once may use, and the bytes of these adapters' weights: a
   /// decode step reads them all. A row with a list that is longer runs alone. 0: no bound.
   int64_t max_batch_adapters = 0, max_batch_adapter_bytes = 0;
+  /// Where ModelInfo::generation comes from: "auto" or empty, the model's own files; "none",
+  /// nowhere; else a generation_config.json or a folder that has one, whose eos_token_id also takes
+  /// the place of the model's end tokens.
+  std::string generation_config{};
   /// Called while the weights are loaded, by the thread that makes the engine.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load{};
 };
@@ -75,7 +80,8 @@ struct ModelInfo {
   std::vector<std::string> files;  // that it was read from
   std::string settings_path;       // the one that has the settings: config.json, or the GGUF file
   std::vector<std::string> unread_settings;  // its keys that heddle knows nothing of
-  std::string device_name{};                 // of the GPU, "NVIDIA H200"; empty on the CPU
+  GenerationDefaults generation{};  // for those who make requests; the engine applies none of it
+  std::string device_name{};        // of the GPU, "NVIDIA H200"; empty on the CPU
   std::string activations{};  // what products and attention read and write: "f32", "f16", "bf16"
   // With EngineOptions::weights:
   std::string weights{};          // the type, such as "Q8_0"; empty: the option was not given
