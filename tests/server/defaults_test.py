@@ -237,7 +237,7 @@ class LinesOfText(OnTinyModel):
             self.refused(text, name=name, says="line 2: the line begins with {, but the first line is plain text")
         mixed = json.dumps({"prompt": "a"}) + "\nhello\n"
         self.refused(mixed, says="line 2: the line does not begin with {")
-        self.refused("hello\n", name="y.jsonl", says="line 1: the line does not begin with {")
+        self.refused("hello\n", name="y.jsonl", says="line 1: malformed JSON")
         self.refused("hello\n", "--input", "jsonl", says="line 1: malformed JSON")
         self.refused(b"hello\nh\xe9llo\n", says="line 2: the line is not UTF-8")
         self.refused("hello\n".encode("utf-16"), says="is UTF-16, expected UTF-8")

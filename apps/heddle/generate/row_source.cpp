@@ -143,16 +143,15 @@ void RowSource::parse_line(const std::string& text, Row& row) {
   const std::string where = place();
   HEDDLE_CHECK(text.size() <= LineReader::kMaxLineBytes, where, ": the line has more than ",
                LineReader::kMaxLineBytes, " bytes");
-  const bool is_auto = options_.input == LineFormat::kAuto;
+  const bool by_first_line = options_.input == LineFormat::kAuto && !is_called_json(lines_->name());
   const bool is_object = begins_with_brace(text);
   if (format_ == LineFormat::kJson) {
-    HEDDLE_CHECK(!is_auto || is_object, where, ": the line does not begin with {, ",
-                 is_called_json(lines_->name()) ? "expected a JSON object"
-                                                : "but lines before it are JSON objects",
-                 "; --input text makes each line a prompt");
+    HEDDLE_CHECK(!by_first_line || is_object, where,
+                 ": the line does not begin with {, but the first line is a JSON object; "
+                 "--input text makes each line a prompt");
     return parse_row(text, where, defaults_, row);
   }
-  HEDDLE_CHECK(!is_auto || !is_object, where,
+  HEDDLE_CHECK(!by_first_line || !is_object, where,
                ": the line begins with {, but the first line is plain text; give --input text or "
                "--input jsonl");
   HEDDLE_CHECK(is_utf8(text), where, ": the line is not UTF-8");
