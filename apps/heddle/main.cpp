@@ -49,7 +49,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& request) {
     return app.exit(request);
   }
-  HEDDLE_CHECK(!app.get_subcommands().empty(), "a subcommand is missing (see heddle --help)");
+  HEDDLE_CHECK(!app.get_subcommands().empty(), "a command is missing (see heddle --help)");
   if (run_help_command(app, line.help)) return 0;
   if (app.got_subcommand("inspect")) {
     inspect(std::cout, line.inspected);

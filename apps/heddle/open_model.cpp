@@ -102,6 +102,10 @@ void tell_engine(const Engine& engine) {
                gigabytes / std::max(model.load_seconds, 1e-9));
   tell_weights(model);
   for (const std::string& note : model.notes) spdlog::info("{}", note);
+  const std::string defaults = model.generation.describe();
+  if (defaults.empty()) return;
+  spdlog::info("from {}, where options and requests do not say it: {}", model.generation.path,
+               defaults);
 }
 
 Engine open_model(const ModelOptions& options, bool quiet,
@@ -121,6 +125,10 @@ Engine open_model(const ModelOptions& options, bool quiet,
          " is a setting that heddle does not know");
   }
   for (const std::string& what : engine.model().warnings) warn(what);
+  const GenerationDefaults& generation = engine.model().generation;
+  for (const std::string& what : generation.not_done) {
+    warn(generation.path + ": " + shown(what) + ", which heddle does not do");
+  }
   for (const NamedAdapter& named : options.adapters) {
     for (std::string& what : engine.add_adapter(named.name, named.folder).warnings) {
       warnings.push_back(std::move(what));
@@ -181,7 +189,7 @@ std::string adapter_in_use(const ModelOptions& options, const std::string& use) 
     return use;
   }
   HEDDLE_CHECK(adapters.size() <= 1,
-               "several adapters are given, choose one with --use: ", names_of(adapters));
+               "several adapters are given; choose one with --use: ", names_of(adapters));
   return adapters.empty() ? "" : adapters.front().name;
 }
 

@@ -10,13 +10,13 @@
 
 namespace heddle::app {
 
-/// Logs where the engine runs and what --weights did.
+/// Logs where the engine runs, what --weights did, and what generation_config.json gives.
 void tell_engine(const Engine& engine);
 
 /// Loads the model and its adapters. An adapter that was made for a model of another name is a
-/// warning, and so is a setting of the model that heddle does not know; with `strict` both are an
-/// Error. Not `quiet`: a terminal shows how far the load is. `tell`: called when all is there,
-/// before the first warning.
+/// warning, and so is a setting of the model that heddle does not know or do; with `strict` they
+/// are an Error. Not `quiet`: a terminal shows how far the load is. `tell`: called when all is
+/// there, before the first warning.
 [[nodiscard]] Engine open_model(const ModelOptions& options, bool quiet = false,
                                 const std::function<void(const Engine&)>& tell = tell_engine);
 

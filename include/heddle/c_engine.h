@@ -81,6 +81,9 @@ typedef struct heddle_engine_options {
   int64_t adapter_host_memory;     /* 0: on a GPU a quarter of what is available; on the CPU none */
   int64_t max_batch_adapters;      /* 0: no bound; adapters of the rows that run at once */
   int64_t max_batch_adapter_bytes; /* 0: no bound; bytes of their weights */
+  /* {NULL, 0}: "auto", the model's own files; "none"; or a generation_config.json or its folder:
+     what heddle_engine_apply_defaults gives */
+  heddle_string generation_config;
   /* NULL; called by the thread that creates the engine while it reads the model. */
   void (*on_load)(void* user_data, int64_t done_bytes, int64_t total_bytes);
   void* user_data; /* NULL; goes to on_load and on_warning */
@@ -262,6 +265,10 @@ typedef struct heddle_engine_request {
   void* user_data;                 /* NULL; goes to on_event */
 } heddle_engine_request;
 void heddle_engine_request_init(heddle_engine_request* request);
+/* Puts what the model's files say into the request: temperature, top_k, top_p, min_p,
+   repetition_penalty and max_tokens, as far as generation_config.json or the GGUF file gives them;
+   all else stays. To be called after _init and before a program's own values. */
+heddle_status heddle_engine_apply_defaults(heddle_engine* engine, heddle_engine_request* request);
 
 /* Queues a request; everything it points to is copied. *id names it in events, from 0. The first
    event may come before this returns. */

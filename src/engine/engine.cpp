@@ -31,7 +31,8 @@ void Engine::State::fill_info() {
           .settings_path = files->settings_path(),
           .unread_settings = files->unread_settings(),
           .warnings = files->warnings(),
-          .notes = files->notes()};
+          .notes = files->notes(),
+          .generation = generation};
   info.num_parameters = files->num_parameters();
   info.weight_bytes = static_cast<int64_t>(runner.model().weights().num_bytes);
   info.read_bytes = runner.model().weights().read_bytes;
@@ -206,23 +207,28 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
   const bool met_stop = holds(row.stop_tokens);
   const bool met_end = (!row.ignore_end && holds(end_tokens)) || met_stop;
   if (met_stop) row.completion.stop_token = token;
+  // The embedding may have rows that are no token of the tokenizer's: they have no text.
+  const bool is_special = token < own.tokenizer->vocab_size() && own.tokenizer->is_control(token);
   if (met_end) {  // it is no part of the answer, nor are those that might have been in its place
     const size_t kept = row.completion.token_ids.size() * static_cast<size_t>(row.top_logprobs);
     row.completion.top_token_ids.resize(kept);
     row.completion.top_logprobs.resize(kept);
+    if (is_special) text = row.text.push_hidden(own.tokenizer->token_bytes(token));
   } else {
     row.tokens.push_back(token);
     row.completion.token_ids.push_back(token);
     row.completion.logprobs.push_back(logprob);
     if (row.adjustment != nullptr) row.adjustment->count(token);
-    std::string bytes;
-    // The embedding may have rows that are no token of the tokenizer's: they have no text.
-    const bool has_text = token < own.tokenizer->vocab_size() &&
-                          !(row.skips_special && own.tokenizer->is_control(token));
-    if (has_text) {
-      own.tokenizer->decode_next(token, row.decoding, bytes);
+    const bool searches = std::ssize(row.completion.token_ids) > row.min_tokens;
+    if (row.skips_special && is_special) {
+      text = row.text.push_hidden(own.tokenizer->token_bytes(token), searches);
+    } else {
+      std::string bytes;
+      if (token < own.tokenizer->vocab_size()) {
+        own.tokenizer->decode_next(token, row.decoding, bytes);
+      }
+      text = row.text.push(bytes, searches);
     }
-    text = row.text.push(bytes, std::ssize(row.completion.token_ids) > row.min_tokens);
   }
   const bool ended = met_end || row.text.stopped() || std::ssize(row.tokens) == row.max_tokens;
   if (ended) text += finish_text(row);

@@ -150,7 +150,9 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
                         .adapter_host_memory = given.adapter_host_memory,
                         .max_batch_adapters = given.max_batch_adapters,
                         .max_batch_adapter_bytes = given.max_batch_adapter_bytes,
-                        .strict = given.strict};
+                        .strict = given.strict,
+                        .generation_config = string_of("options.generation_config",
+                                                       given.generation_config, kMaxPath)};
   if (given.adapter_dir.data != nullptr) {
     options.adapter_dir = path_of("options.adapter_dir", given.adapter_dir);
   }
@@ -279,6 +281,7 @@ void heddle_engine_options_init(heddle_engine_options* options) {
               .adapter_host_memory = defaults.adapter_host_memory,
               .max_batch_adapters = defaults.max_batch_adapters,
               .max_batch_adapter_bytes = defaults.max_batch_adapter_bytes,
+              .generation_config = {nullptr, 0},
               .on_load = nullptr,
               .user_data = nullptr,
               .strict = defaults.strict,
@@ -330,6 +333,24 @@ heddle_status heddle_engine_get_model(heddle_engine* engine, heddle_engine_model
                                 .device = view_of(thread.options().device),
                                 .device_name = view_of(info.device_name),
                                 .activations = view_of(info.activations)};
+  });
+}
+
+heddle_status heddle_engine_apply_defaults(heddle_engine* engine, heddle_engine_request* request) {
+  return guard([&] {
+    heddle_engine_request& given = required("request", request);
+    heddle::SamplingOptions sampling{.temperature = given.temperature,
+                                     .top_k = given.top_k,
+                                     .top_p = given.top_p,
+                                     .min_p = given.min_p,
+                                     .repetition_penalty = given.repetition_penalty};
+    const heddle::ModelInfo& model = required("engine", engine).thread.model();
+    model.generation.apply(sampling, given.max_tokens);
+    given.temperature = sampling.temperature;
+    given.top_k = sampling.top_k;
+    given.top_p = sampling.top_p;
+    given.min_p = sampling.min_p;
+    given.repetition_penalty = sampling.repetition_penalty;
   });
 }
 

@@ -110,7 +110,7 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
                          int64_t max_context, int64_t kv_memory, std::string kv_type,
                          std::string weights, std::string adapter_dir, int64_t adapter_memory,
                          int64_t adapter_host_memory, int64_t max_batch_adapters,
-                         int64_t max_batch_adapter_bytes) {
+                         int64_t max_batch_adapter_bytes, std::string generation_config) {
   return {.model_path = std::move(model),
           .device = std::move(device),
           .max_batch = narrowed("max_batch", max_batch),
@@ -125,7 +125,8 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
           .adapter_memory = adapter_memory,
           .adapter_host_memory = adapter_host_memory,
           .max_batch_adapters = max_batch_adapters,
-          .max_batch_adapter_bytes = max_batch_adapter_bytes};
+          .max_batch_adapter_bytes = max_batch_adapter_bytes,
+          .generation_config = std::move(generation_config)};
 }
 
 /// What Python raises while the model is loaded, ctrl-C among it, ends the load.
@@ -305,18 +306,20 @@ void bind_queue(nb::module_& m) {
              int64_t num_threads, int64_t page_size, int64_t prefill_chunk, int64_t max_context,
              int64_t kv_memory, std::string kv_type, std::string weights, std::string adapter_dir,
              int64_t adapter_memory, int64_t adapter_host_memory, int64_t max_batch_adapters,
-             int64_t max_batch_adapter_bytes, const nb::object& on_load) {
+             int64_t max_batch_adapter_bytes, std::string generation_config,
+             const nb::object& on_load) {
             load(self,
                  options_of(std::move(model), std::move(device), max_batch, num_threads, page_size,
                             prefill_chunk, max_context, kv_memory, std::move(kv_type),
                             std::move(weights), std::move(adapter_dir), adapter_memory,
-                            adapter_host_memory, max_batch_adapters, max_batch_adapter_bytes),
+                            adapter_host_memory, max_batch_adapters, max_batch_adapter_bytes,
+                            std::move(generation_config)),
                  on_load);
           },
           "model"_a, "device"_a, "max_batch"_a, "num_threads"_a, "page_size"_a, "prefill_chunk"_a,
           "max_context"_a, "kv_memory"_a, "kv_type"_a, "weights"_a, "adapter_dir"_a = "",
           "adapter_memory"_a = 0, "adapter_host_memory"_a = 0, "max_batch_adapters"_a = 0,
-          "max_batch_adapter_bytes"_a = 0, "on_load"_a = nb::none())
+          "max_batch_adapter_bytes"_a = 0, "generation_config"_a = "", "on_load"_a = nb::none())
       .def("close", &PythonEngine::close)
       .def(
           "submit",
@@ -399,7 +402,18 @@ void bind_engine(nb::module_& m) {
       .def_ro("settings_path", &ModelInfo::settings_path)
       .def_ro("unread_settings", &ModelInfo::unread_settings)
       .def_ro("warnings", &ModelInfo::warnings)
-      .def_ro("notes", &ModelInfo::notes);
+      .def_ro("notes", &ModelInfo::notes)
+      .def_ro("generation", &ModelInfo::generation);
+  nb::class_<GenerationDefaults>(m, "GenerationDefaults")
+      .def_ro("temperature", &GenerationDefaults::temperature)
+      .def_ro("top_k", &GenerationDefaults::top_k)
+      .def_ro("top_p", &GenerationDefaults::top_p)
+      .def_ro("min_p", &GenerationDefaults::min_p)
+      .def_ro("repetition_penalty", &GenerationDefaults::repetition_penalty)
+      .def_ro("max_tokens", &GenerationDefaults::max_tokens)
+      .def_ro("path", &GenerationDefaults::path)
+      .def_ro("not_done", &GenerationDefaults::not_done)
+      .def("describe", &GenerationDefaults::describe);
   nb::class_<Request> request(m, "Request");
   bind_options(request);
   bind_adapters(request);

@@ -16,6 +16,7 @@
 #include "engine/engine_options.h"
 #include "engine/made_engine.h"
 #include "engine/model_runner.h"
+#include "engine/requests/model_defaults.h"
 #include "engine/row_queue.h"
 #include "engine/steps/step_plan.h"
 #include "engine/text/prompt_tokens.h"
@@ -40,7 +41,8 @@ struct Engine::State {
       : files(std::move(opened)),
         config(files->config()),
         options(complete_options(given, config)),
-        text_of_base(text_of_model(*files)),
+        generation(generation_defaults(*files, options.generation_config)),
+        text_of_base(text_of_model(*files, options.generation_config)),
         runner(device_of(options), *files, limits_of(options), load_options_of(options)),
         adapters(runner, *files, text_of_base, adapter_limits(options)),
         queue(runner.pages(), options.max_batch, options.page_size, &adapters),
@@ -88,6 +90,7 @@ struct Engine::State {
   std::unique_ptr<const model::ModelFiles> files;
   const model::DecoderConfig& config;
   EngineOptions options;
+  GenerationDefaults generation;
   RowText text_of_base;
   ModelRunner runner;
   AdapterStore adapters;

@@ -242,7 +242,9 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
   if (is_cut_to_fit) object.stable_erase("truncate_prompt_tokens");
   const bool has_length = !has_no_limit && object.contains("max_tokens");
   const RowReader row(body, kWhere);
-  request.sampling.temperature = 1.0f;
+  request.sampling.temperature = 1.0f;  // as OpenAI has it where the model's files say nothing
+  int64_t unused = 0;                   // chat and completions have max_tokens of their own
+  options.generation.apply(request.sampling, unused);
   request.sampling.seed = random_seed();
   app::read_sampling_fields(row, request);
   if (is_cut_to_fit) generation.room = has_length ? std::max<int64_t>(request.max_tokens, 1) : 1;

@@ -146,7 +146,8 @@ Generation read_chat(const std::string& text, const app::ServeOptions& options) 
     generation.chat_template = files::text_of(source);
   }
   Request request;
-  request.max_tokens = options.limits.default_max_tokens;
+  request.max_tokens = options.limits.default_max_tokens.value_or(
+      options.generation.max_tokens.value_or(app::kDefaultMaxTokens));
   if (json longest = take(body, "max_completion_tokens"); !longest.is_null()) {
     body.as_object()["max_tokens"] = std::move(longest);
   }

@@ -24,13 +24,14 @@ std::string adapter_of(const Request& request) {
   return all;
 }
 
-std::vector<std::string> base_names(const app::ServeOptions& options, const ModelInfo& model) {
-  std::vector<std::string> names = options.served_names;
+ModelNames::Base base_names(const app::ServeOptions& options, const ModelInfo& model) {
+  ModelNames::Base base{.listed = options.served_names};
+  const std::string usual = usual_name(model.path);
+  if (base.listed.empty()) base.listed.push_back(usual);
   const std::string file = std::filesystem::path(model.path).filename().string();
-  for (const std::string& name : {model.name, file, model.path, std::string(app::kBaseName)}) {
-    if (!name.empty() && std::ranges::find(names, name) == names.end()) names.push_back(name);
-  }
-  return names;
+  base.others = {usual, file, model.name, model.path, app::kBaseName};
+  std::erase_if(base.others, [](const std::string& name) { return name.empty(); });
+  return base;
 }
 
 std::string joined(const std::map<std::string, int64_t>& rows) {
@@ -52,6 +53,7 @@ void change(std::map<std::string, int64_t>& rows, const std::string& name, int64
 Service::Service(boost::asio::io_context& network, const app::ServeOptions& options, Engine engine,
                  std::function<void()> on_end)
     : network_(network), options_(options) {
+  options_.generation = engine.model().generation;
   last_.load = engine.load();
   app::check_adapter_names(engine.model(), options.model, base_names(options, engine.model()));
   auto tell_end = [this, on_end = std::move(on_end)](const std::string& ended_by) {

@@ -1,5 +1,6 @@
 #include "routes/adapters.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 
@@ -41,8 +42,8 @@ JsonObject adapter_card(Service& service, const std::string& name, const ServedA
   return one;
 }
 
-JsonObject base_card(Service& service) {
-  return card(service.names().base(), json(service.names().base()), nullptr, 0,
+JsonObject base_card(Service& service, const std::string& name) {
+  return card(name, json(service.names().base()), nullptr, 0,
               service.engine().options().max_context);
 }
 
@@ -163,7 +164,9 @@ HttpResponse list_models(Service& service) {
   service.refresh();
   JsonObject list{{"object", "list"}};
   JsonArray& cards = list["data"].emplace_array();
-  cards.push_back(base_card(service));
+  for (const std::string& name : service.names().listed_bases()) {
+    cards.push_back(base_card(service, name));
+  }
   for (const auto& [name, adapter] : service.names().adapters()) {
     cards.push_back(adapter_card(service, name, adapter));
   }
@@ -171,7 +174,12 @@ HttpResponse list_models(Service& service) {
 }
 
 HttpResponse show_model(Service& service, const std::string& name) {
-  if (service.names().is_base(name)) return {.body = files::json_text(base_card(service))};
+  const ModelNames& names = service.names();
+  if (names.is_base(name)) {
+    const bool is_listed =
+        std::ranges::find(names.listed_bases(), name) != names.listed_bases().end();
+    return {.body = files::json_text(base_card(service, is_listed ? name : names.base()))};
+  }
   const auto place = service.names().adapters().find(name);
   if (place == service.names().adapters().end()) throw no_such_model(name);
   return {.body = files::json_text(adapter_card(service, name, place->second))};

@@ -36,7 +36,7 @@ void check_options(const GenerateOptions& options) {
   HEDDLE_CHECK(json || !options.logprobs, "--logprobs: only answers in JSON have them (--json)");
   const bool has_hold = options.hold != GenerateOptions{}.hold;
   HEDDLE_CHECK(!has_hold || !json || options.ordered,
-               "--hold: without --ordered no finished row waits");
+               "--hold: finished rows wait only with --ordered");
 }
 
 AnswerWriter::Form form_of(const GenerateOptions& options, const RowSource& rows) {

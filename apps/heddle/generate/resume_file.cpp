@@ -70,7 +70,7 @@ ResumeFile::ResumeFile(std::string path) : path_(std::move(path)) {
     std::error_code error;  // of a link the file that it leads to is removed in the end
     if (is_new_) made_ = std::filesystem::canonical(path_, error).string();
     HEDDLE_CHECK(flock(fd_, LOCK_EX | LOCK_NB) == 0, "--resume ", path_,
-                 ": another program writes it");
+                 ": another program is writing to it");
     read();
   } catch (...) {
     close(fd_);
@@ -108,9 +108,9 @@ std::ofstream& ResumeFile::append() {
   struct stat status = {};
   const bool is_torn = fstat(fd_, &status) == 0 && status.st_size > whole_bytes_;
   if (is_torn) {
-    spdlog::info("note: {}: the last line was torn and is cut off", path_);
+    spdlog::info("note: {}: the last line was incomplete and is cut off", path_);
     if (ftruncate(fd_, whole_bytes_) != 0) {
-      throw std::system_error(errno, std::generic_category(), path_ + ": cannot cut it");
+      throw std::system_error(errno, std::generic_category(), path_ + ": cannot truncate it");
     }
   }
   stream_.open(path_, std::ios::app);

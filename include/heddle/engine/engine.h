@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/engine/generation_defaults.h"
 #include "heddle/engine/request.h"
 
 namespace heddle {
@@ -59,6 +60,10 @@ struct EngineOptions {
   /// Adapters that the rows which run at once may use, and the bytes of these adapters' weights: a
   /// decode step reads them all. A row with a list that is longer runs alone. 0: no bound.
   int64_t max_batch_adapters = 0, max_batch_adapter_bytes = 0;
+  /// Where ModelInfo::generation comes from: "auto" or empty, the model's own files; "none",
+  /// nowhere; else a generation_config.json or a folder that has one, whose eos_token_id also takes
+  /// the place of the model's end tokens.
+  std::string generation_config{};
   /// Whether what is odd about an adapter (AdapterInfo::warnings) is an Error.
   bool strict = false;
   /// Called while the weights are loaded, by the thread that makes the engine.
@@ -82,7 +87,8 @@ struct ModelInfo {
   std::vector<std::string> unread_settings;  // its keys that heddle knows nothing of
   std::vector<std::string> warnings{};       // what else is odd about the files, in sentences
   std::vector<std::string> notes{};          // what a user may want to know of them, in sentences
-  std::string device_name{};                 // of the GPU, "NVIDIA H200"; empty on the CPU
+  GenerationDefaults generation{};  // for those who make requests; the engine applies none of it
+  std::string device_name{};        // of the GPU, "NVIDIA H200"; empty on the CPU
   std::string activations{};  // what products and attention read and write: "f32", "f16", "bf16"
   // With EngineOptions::weights:
   std::string weights{};          // the type, such as "Q8_0"; empty: the option was not given

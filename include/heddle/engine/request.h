@@ -64,8 +64,10 @@ struct Request {
   std::string adapter;       // empty: the base model
   int64_t max_tokens = 256;  // of the answer; the context's end is one too. 0 scores the prompt
   SamplingOptions sampling;
-  std::vector<std::string> stop;  // the text ends before the first of these; none empty, UTF-8
-  bool ignore_end = false;        // the end token does not end the answer: for measurements
+  /// The text ends before the first of these; none empty, UTF-8. They match special tokens by their
+  /// text, too, whether or not the answer shows them.
+  std::vector<std::string> stop;
+  bool ignore_end = false;  // the end token does not end the answer: for measurements
 
   /// Instead of `messages`: [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, ...].
   std::string messages_json{};

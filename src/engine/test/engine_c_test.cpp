@@ -447,6 +447,36 @@ TEST_F(CEngine, TellsVersionsAndTheModel) {
   EXPECT_EQ(text_of(told.activations), on_cpu ? "f32" : "bf16");
 }
 
+TEST_F(CEngine, GivesTheDefaultsOfAGenerationConfig) {
+  heddle_engine_request request;
+  heddle_engine_request_init(&request);
+  ASSERT_EQ(heddle_engine_apply_defaults(engine, &request), HEDDLE_OK);
+  EXPECT_EQ(request.temperature, 0.0f) << "the model's file says nothing";
+  EXPECT_EQ(request.max_tokens, 256);
+  const testing::TempFolder folder;
+  const std::string file =
+      folder.write("g.json", R"({"temperature": 0.5, "top_p": 0.75, "max_new_tokens": 9})");
+  heddle_engine_options options = small_options();
+  options.generation_config = c_string(file);
+  heddle_engine* other = nullptr;
+  ASSERT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_OK)
+      << heddle_engine_last_error();
+  request.top_k = 3;
+  ASSERT_EQ(heddle_engine_apply_defaults(other, &request), HEDDLE_OK);
+  EXPECT_EQ(request.temperature, 0.5f);
+  EXPECT_EQ(request.top_p, 0.75f);
+  EXPECT_EQ(request.max_tokens, 9);
+  EXPECT_EQ(request.top_k, 3) << "which the file does not say";
+  EXPECT_EQ(request.repetition_penalty, 1.0f);
+  EXPECT_EQ(heddle_engine_apply_defaults(other, nullptr), HEDDLE_INVALID_ARGUMENT);
+  EXPECT_EQ(heddle_engine_apply_defaults(nullptr, &request), HEDDLE_INVALID_ARGUMENT);
+  heddle_engine_destroy(other);
+  const std::string nowhere = "/nowhere";
+  options.generation_config = c_string(nowhere);
+  EXPECT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(heddle_engine_last_error()).find("no file /nowhere"), std::string::npos);
+}
+
 /// Many threads at once: submitting, cancelling, polling, and adapters that change.
 TEST_F(CEngine, ManyThreadsMayCall) {
   constexpr int kThreads = 4, kRows = 30;

@@ -22,7 +22,9 @@ struct RowText {
   std::vector<int32_t> end_tokens;  // that end an answer
 };
 
-[[nodiscard]] RowText text_of_model(const model::ModelFiles& files);
+/// `generation_config`: as in EngineOptions.
+[[nodiscard]] RowText text_of_model(const model::ModelFiles& files,
+                                    const std::string& generation_config);
 
 /// What the tokenizer's tokens stand for, for those outside of the engine.
 [[nodiscard]] std::shared_ptr<const TokenTexts> texts_of(

@@ -8,7 +8,6 @@
 #include "heddle/core/error.h"
 
 #include "files/parse_json.h"
-#include "files/printable.h"
 #include "model/families/family.h"
 #include "model/source/read_json.h"
 #include "model/source/setting_types.h"
@@ -17,7 +16,6 @@ namespace heddle::model {
 namespace {
 
 constexpr const char* kConfig = "config.json";
-constexpr const char* kGenerationConfig = "generation_config.json";
 
 constexpr std::string_view kTextConfig = "text_config.";
 constexpr size_t kComparedBytes = size_t{1} << 20;
@@ -196,28 +194,16 @@ tokenizer::Tokenizer FolderModel::tokenizer() const { return text_.tokenizer(); 
 
 std::vector<int32_t> FolderModel::end_tokens() const {
   // What generation_config.json says counts, as in transformers.
-  std::vector<int32_t> ids;
   for (const char* name : {kGenerationConfig, kConfig}) {
     if (!has_file(name)) continue;
-    const auto settings = read_json(file(name));
-    const auto found = settings->find("eos_token_id");
-    if (found == settings->end() || found->is_null()) continue;
-    const auto add = [&](const nlohmann::json& id) {
-      HEDDLE_CHECK(id.is_number_integer(), file(name), ": eos_token_id is ",
-                   files::printable(found->dump()), ", expected an id or a list of ids");
-      // -1 means none, and of an id without a row no answer can have the token.
-      if (id < 0 || id >= config_.vocab_size) return;
-      const auto value = id.get<int32_t>();
-      if (std::ranges::find(ids, value) == ids.end()) ids.push_back(value);
-    };
-    if (found->is_array()) {
-      for (const nlohmann::json& id : *found) add(id);
-    } else {
-      add(*found);
-    }
-    break;
+    if (auto ids = read_end_token_ids(file(name), config_.vocab_size)) return *ids;
   }
-  return ids;
+  return {};
+}
+
+GenerationConfig FolderModel::generation_config() const {
+  if (!has_file(kGenerationConfig)) return {};
+  return read_generation_config(file(kGenerationConfig));
 }
 
 }  // namespace heddle::model

@@ -31,6 +31,7 @@ class FolderModel : public ModelFiles {
   [[nodiscard]] std::vector<std::string> notes() const override { return notes_; }
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
   [[nodiscard]] std::vector<int32_t> end_tokens() const override;
+  [[nodiscard]] GenerationConfig generation_config() const override;
   [[nodiscard]] chat_template::ChatTemplates chat_templates() const override {
     return text_.chat_templates();
   }

@@ -163,6 +163,10 @@ std::vector<std::string> GgufModel::notes() const {
 
 std::vector<int32_t> GgufModel::end_tokens() const { return read_end_tokens(files_.front()); }
 
+GenerationConfig GgufModel::generation_config() const {
+  return read_generation_config(files_.front());
+}
+
 chat_template::ChatTemplates GgufModel::chat_templates() const {
   return read_chat_templates(files_.front());
 }

@@ -51,6 +51,7 @@ class GgufModel : public ModelFiles {
   [[nodiscard]] std::vector<std::string> notes() const override;
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
   [[nodiscard]] std::vector<int32_t> end_tokens() const override;
+  [[nodiscard]] GenerationConfig generation_config() const override;
   [[nodiscard]] chat_template::ChatTemplates chat_templates() const override;
   [[nodiscard]] chat_template::SpecialTokens special_tokens(
       const tokenizer::Tokenizer& tokenizer) const override;

@@ -62,6 +62,7 @@ class MadeModel : public ModelFiles {
   [[nodiscard]] std::vector<std::string> unread_settings() const override { return {}; }
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
   [[nodiscard]] std::vector<int32_t> end_tokens() const override { return {}; }
+  [[nodiscard]] GenerationConfig generation_config() const override { return {}; }
   [[nodiscard]] chat_template::ChatTemplates chat_templates() const override { return {}; }
   [[nodiscard]] chat_template::SpecialTokens special_tokens(
       const tokenizer::Tokenizer& /*tokenizer*/) const override {

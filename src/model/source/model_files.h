@@ -9,6 +9,7 @@
 #include "files/file_stamps.h"
 #include "model/decoder/decoder_config.h"
 #include "model/model_names.h"
+#include "model/source/generation_config.h"
 #include "model/source/tensor_names.h"
 #include "model/source/weight_source.h"
 #include "tokenizer/tokenizer.h"
@@ -40,6 +41,8 @@ class ModelFiles {
   /// Tokens that end an answer: the end of text and, where the files name them, the end of a turn
   /// or message.
   [[nodiscard]] virtual std::vector<int32_t> end_tokens() const = 0;
+  /// What it says of how answers are drawn. Throws Error where a value is of a wrong type.
+  [[nodiscard]] virtual GenerationConfig generation_config() const = 0;
   /// Empty where the model has none.
   [[nodiscard]] virtual chat_template::ChatTemplates chat_templates() const = 0;
   /// The texts of the tokens that have a role, by the names that templates use.

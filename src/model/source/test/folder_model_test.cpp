@@ -273,6 +273,46 @@ TEST(FolderModel, ChecksTokensThatEndAnswers) {
   }
 }
 
+TEST(FolderModel, TakesWhatAnswersAreDrawnWith) {
+  using Values = std::map<std::string, double, std::less<>>;
+  SmallFolder small;
+  small.write_all();
+  const FolderModel none(small.path());
+  EXPECT_EQ(none.generation_config().path, "");
+  const auto read = [&small](const std::string& text) {
+    small.folder.write("generation_config.json", text);
+    return FolderModel(small.path()).generation_config();
+  };
+  const GenerationConfig all = read(
+      R"({"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0, "repetition_penalty": 1.05,
+          "max_new_tokens": 2048, "do_sample": true, "bos_token_id": 1, "transformers_version": "4",
+          "num_beams": 1, "typical_p": 1.0, "no_repeat_ngram_size": null, "min_length": 0})");
+  EXPECT_EQ(all.path, small.path() + "/generation_config.json");
+  EXPECT_EQ(all.values, (Values{{"temperature", 0.6},
+                                {"top_k", 20},
+                                {"top_p", 0.95},
+                                {"min_p", 0},
+                                {"repetition_penalty", 1.05},
+                                {"max_new_tokens", 2048}}));
+  EXPECT_EQ(all.not_done, std::vector<std::string>{});
+  EXPECT_EQ(read(R"({"temperature": null, "top_k": null})").values, Values{});
+  EXPECT_EQ(read(R"({"do_sample": false, "temperature": 0.7, "top_p": 0.5})").values,
+            (Values{{"temperature", 0}, {"top_p", 0.5}}));
+  EXPECT_EQ(
+      read(
+          R"({"num_beams": 4, "stop_strings": ["x"], "suppress_tokens": [], "penalty_alpha": 0.6})")
+          .not_done,
+      (std::vector<std::string>{"num_beams is 4", "penalty_alpha is 0.6",
+                                R"(stop_strings is ["x"])"}));
+  for (const auto& [text, message] :
+       {std::pair(R"({"temperature": "0.6"})", R"(temperature is "0.6", expected a number)"),
+        std::pair(R"({"top_k": [20]})", "top_k is [20], expected a number"),
+        std::pair(R"({"top_p": true})", "top_p is true, expected a number"),
+        std::pair(R"({"do_sample": 1})", "do_sample is 1, expected true or false")}) {
+    expect_invalid({"generation_config.json: ", message}, [&, wrong = text] { (void)read(wrong); });
+  }
+}
+
 /// The text of a conversation, with tools, which are none, or without.
 std::string rendered(const SmallFolder& small, bool with_tools) {
   using chat_template::JsonValue;
