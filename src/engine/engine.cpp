@@ -185,11 +185,9 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
   std::string text;
   const RowText& own = text_of(row.adapter());
   const std::vector<int32_t>& end_tokens = own.end_tokens;
-  const auto holds = [token](const auto& ends) {
-    return std::ranges::find(ends, token) != ends.end();
-  };
-  const bool met_stop = holds(row.stop_tokens);
-  const bool met_end = (!row.ignore_end && holds(end_tokens)) || met_stop;
+  const bool met_stop = std::ranges::binary_search(row.stop_tokens, token);
+  const bool is_end = std::ranges::find(end_tokens, token) != end_tokens.end();
+  const bool met_end = (!row.ignore_end && is_end) || met_stop;
   if (met_stop) row.completion.stop_token = token;
   if (met_end) {  // it is no part of the answer, nor are those that might have been in its place
     const size_t kept = row.completion.token_ids.size() * static_cast<size_t>(row.top_logprobs);

@@ -182,6 +182,22 @@ net::awaitable<std::invoke_result_t<Read>> Routes::read_body(const std::string& 
   co_return co_await service_.beside(Service::Worker::kTexts, read);
 }
 
+/// Where a prompt is cut to its last tokens and comes back with the answer, what comes back are
+/// these: an answer is as large as its tokens make it.
+net::awaitable<void> Routes::cut_echoed(Generation& generation) {
+  for (Request& request : generation.prompts) {
+    if (!generation.echo || request.truncate_prompt_tokens == 0 || !request.text) continue;
+    const auto find = [&request](Engine& engine) { return engine.tokenizer(request); };
+    const auto tokenizer = co_await service_.call(find);
+    const auto cut = [&] {
+      request.token_ids = tokenizer->tokenize(request);
+      return tokenizer->detokenize(*request.token_ids);
+    };
+    generation.echoed = co_await service_.beside(Service::Worker::kTexts, cut);
+    request.text.reset();
+  }
+}
+
 net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& responder, RequestLog& log,
                                   bool is_chat) {
   const auto read = [&] {
@@ -197,6 +213,7 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
   }
   if (!generation.request_id.empty()) log.id = generation.request_id;
   resolve(generation, log);
+  co_await cut_echoed(generation);
   const std::string model = service_.names().told(generation.choice);
   const auto form =
       is_chat ? chat_form(generation, log.id, model) : completion_form(generation, log.id, model);
@@ -210,6 +227,7 @@ net::awaitable<void> Routes::lorax(const HttpRequest& request, Responder& respon
   if (request.path == "/generate_stream") lorax.generation.stream = true;
   if (request.path == "/generate") lorax.generation.stream = false;
   resolve(lorax.generation, log);
+  co_await cut_echoed(lorax.generation);
   const auto form = lorax_form(lorax, request.path == "/");
   co_await answer(service_, lorax.generation, *form, responder, log);
 }

@@ -38,6 +38,7 @@ class Routes {
   HttpResponse info();
   HttpResponse metrics();
   [[nodiscard]] HttpResponse health() const;
+  boost::asio::awaitable<void> cut_echoed(Generation& generation);
   void resolve(Generation& generation, RequestLog& log);
 
   Service& service_;

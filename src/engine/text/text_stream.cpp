@@ -4,22 +4,33 @@
 #include <utility>
 
 namespace heddle {
-namespace {
-
-/// Length of the longest end of `text` that is a beginning of `stop`, shorter than stop itself.
-size_t held_back(std::string_view text, std::string_view stop) {
-  for (size_t n = std::min(text.size(), stop.size() - 1); n > 0; --n) {
-    if (text.substr(text.size() - n) == stop.substr(0, n)) return n;
+TextStream::TextStream(std::vector<std::string> stop, bool keeps_stop) : keeps_stop_(keeps_stop) {
+  stops_.reserve(stop.size());
+  for (std::string& text : stop) {
+    Stop& added = stops_.emplace_back(Stop{.text = std::move(text), .borders = {0}});
+    for (size_t i = 1; i < added.text.size(); ++i) {
+      (void)added.push(added.text[i]);
+      added.borders.push_back(static_cast<uint32_t>(added.num_met));
+    }
+    added.num_met = 0;
   }
-  return 0;
 }
 
-}  // namespace
+bool TextStream::Stop::push(char byte) {
+  if (num_met == text.size()) num_met = borders.back();
+  while (num_met > 0 && text[num_met] != byte) num_met = borders[num_met - 1];
+  if (text[num_met] == byte) ++num_met;
+  return num_met == text.size();
+}
 
 std::string TextStream::push(std::string_view bytes, bool searches) {
   if (stopped_) return {};
   held_ += utf8_.push(bytes);
-  if (!searches) return std::exchange(held_, {});
+  if (!searches) {
+    for (Stop& stop : stops_) stop.num_met = 0;
+    num_searched_ = 0;
+    return std::exchange(held_, {});
+  }
   return take_final(false);
 }
 
@@ -31,11 +42,14 @@ std::string TextStream::finish() {
 
 std::string TextStream::take_final(bool at_end) {
   size_t first = std::string::npos;
-  for (const std::string& stop : stop_) {
-    const size_t place = held_.find(stop);
-    if (place >= first) continue;
-    first = place;
-    met_ = stop;
+  for (Stop& stop : stops_) {
+    for (size_t i = num_searched_; i < held_.size(); ++i) {
+      if (!stop.push(held_[i])) continue;
+      const size_t place = i + 1 - stop.text.size();
+      if (place < first) met_ = stop.text;
+      first = std::min(first, place);
+      break;
+    }
   }
   if (first != std::string::npos) {
     stopped_ = true;
@@ -43,10 +57,11 @@ std::string TextStream::take_final(bool at_end) {
   }
   size_t keep = 0;
   if (!at_end) {
-    for (const std::string& stop : stop_) keep = std::max(keep, held_back(held_, stop));
+    for (const Stop& stop : stops_) keep = std::max(keep, stop.num_met);
   }
   std::string text = held_.substr(0, held_.size() - keep);
   held_.erase(0, text.size());
+  num_searched_ = held_.size();
   return text;
 }
 
