@@ -11,6 +11,7 @@
 #include <spdlog/spdlog.h>
 
 #include "engine/service.h"
+#include "http/buffers.h"
 #include "http/listener.h"
 #include "open_model.h"
 #include "routes/access.h"
@@ -31,10 +32,11 @@ struct Server::State {
   State(const app::ServeOptions& options, const std::function<Engine()>& open)
       : options_(options),
         access_(options),
-        service_(io_, options, open(), [this] { end_with_engine(); }),
+        buffers_(std::make_shared<Buffers>(options.max_buffered)),
+        service_(io_, options, buffers_, open(), [this] { end_with_engine(); }),
         routes_(service_, access_, [this] { return listener_.num_connections(); }),
         listener_(
-            io_, listener_options(options),
+            io_, listener_options(options), buffers_,
             [this](const HttpRequest& head) { return access_.check(head); },
             [this](const HttpRequest& request, Responder& responder) {
               return routes_.handle(request, responder);
@@ -122,6 +124,7 @@ struct Server::State {
   app::ServeOptions options_;
   net::io_context io_{1};
   Access access_;
+  std::shared_ptr<Buffers> buffers_;  // rows of the engine's thread have it as well
   Service service_;
   Routes routes_;
   Listener listener_;

@@ -53,7 +53,10 @@ void add_network_options(CLI::App& command, ServeOptions& options) {
       ->check(CLI::Range(1, 1000000))
       ->group(kGroup);
   add_size(command, "--stream-buffer", options.stream_buffer, "1M",
-           "Bytes of a stream that its reader has not taken; then the answer is cut off")
+           "Bytes of a stream that its reader has not taken; then its rows pause")
+      ->group(kGroup);
+  add_size(command, "--max-buffered", options.max_buffered, "256M",
+           "Bytes of unfinished bodies and of answers that wait for their readers, in all")
       ->group(kGroup);
   command
       .add_option("--stream-timeout", options.stream_timeout,

@@ -276,7 +276,10 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 
 const ModelInfo& Engine::model() const { return state_->info; }
 const EngineOptions& Engine::options() const { return state_->options; }
-const EngineStats& Engine::stats() const { return state_->stats; }
+const EngineStats& Engine::stats() const {
+  state_->count_adapters();  // which also come and go between steps
+  return state_->stats;
+}
 
 const std::string& Engine::ended_by() const { return state_->ended_by; }
 
@@ -330,7 +333,6 @@ std::vector<Event> Engine::step() {
   while (s.queue.running().empty() && !s.queue.waiting().empty() && s.adapters.wait()) {
     s.queue.admit();
   }
-  s.count_adapters();
   std::vector<Event> events;
   try {
     events.reserve(s.queue.running().size() + s.queue.ended().size());

@@ -1,5 +1,6 @@
 #include "routes/routes.h"
 
+#include <algorithm>
 #include <array>
 #include <random>
 
@@ -55,6 +56,13 @@ HttpResponse success(HttpResponse response, const HttpRequest& request) {
       request.path == "/v1/load_lora_adapter" || request.path == "/v1/unload_lora_adapter";
   if (is_plain) return response;
   return json_response({{"status", "success"}, {"message", response.body}});
+}
+
+/// What is asked for is how the engine is now.
+bool shows_engine(Route route) {
+  constexpr Route kRoutes[] = {Route::kMetrics, Route::kState, Route::kListModels,
+                               Route::kShowModel, Route::kListAdapters};
+  return std::ranges::find(kRoutes, route) != std::end(kRoutes);
 }
 
 ApiError not_done(const char* what) { return {501, "NotImplementedError", what}; }
@@ -205,6 +213,7 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
                    : read_completion(request.body, service_.options());
   };
   Generation generation = co_await read_body(request.body, read);
+  responder.forget_body();
   if (!generation.chat_template.empty()) {
     Request& chat = generation.prompts.front();
     const auto render = [&] { return service_.engine().render(chat, generation.chat_template); };
@@ -224,6 +233,7 @@ net::awaitable<void> Routes::lorax(const HttpRequest& request, Responder& respon
                                    RequestLog& log) {
   const auto read = [&] { return read_lorax(request.body, service_.options()); };
   LoraxGeneration lorax = co_await read_body(request.body, read);
+  responder.forget_body();
   if (request.path == "/generate_stream") lorax.generation.stream = true;
   if (request.path == "/generate") lorax.generation.stream = false;
   resolve(lorax.generation, log);
@@ -279,6 +289,7 @@ Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, 
     default: break;
   }
   HttpResponse response;
+  if (shows_engine(match.route)) co_await service_.refresh();
   if (match.route == Route::kTokenize) {
     response = co_await tokenize(request.body);
   } else if (match.route == Route::kDetokenize) {
@@ -328,7 +339,6 @@ HttpResponse Routes::info() {
 HttpResponse Routes::metrics() {
   Metrics::Now now = service_.now();
   now.num_connections = num_connections_();
-  service_.refresh();
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
           .body = service_.metrics().text(now)};
 }
