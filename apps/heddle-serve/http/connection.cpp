@@ -68,6 +68,8 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
       }
     } catch (const std::exception&) {  // the client has gone or was too slow, or there is no memory
     }
+    is_answering_ = false;
+    look_.cancel();
     close();
   }
 
@@ -300,7 +302,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   /// One request and its response; returns whether another may follow.
   net::awaitable<bool> serve_one() {
     if (is_reading_) co_await wait_for_read_ahead();
-    if (is_gone_) co_return false;
+    if (is_gone_ || has_half_closed_) co_return false;  // nothing comes any more
     RequestParser parser;
     set_limits(parser, context_->body_bytes);
     error_code error;
@@ -364,7 +366,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     if (keeps_alive_ && !context_->is_stopping) co_return true;
     error_code error;
     beast::get_lowest_layer(stream_).socket().shutdown(net::ip::tcp::socket::shutdown_send, error);
-    if (!is_reading_) {
+    if (!is_reading_ && !has_half_closed_) {
       expire(kCloseTime);
       char sink[kReadAhead];
       for (size_t total = 0; !error && total < context_->body_bytes;) {
