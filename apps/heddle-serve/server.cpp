@@ -12,6 +12,7 @@
 
 #include "access_warnings.h"
 #include "engine/service.h"
+#include "http/buffers.h"
 #include "http/listener.h"
 #include "open_model.h"
 #include "routes/access.h"
@@ -33,10 +34,11 @@ struct Server::State {
       : options_(options),
         reread_signal_(io_, SIGHUP),
         access_(options),
-        service_(io_, options, open(), [this] { end_with_engine(); }),
+        buffers_(std::make_shared<Buffers>(options.max_buffered)),
+        service_(io_, options, buffers_, open(), [this] { end_with_engine(); }),
         routes_(service_, access_, [this] { return listener_.num_connections(); }),
         listener_(
-            io_, listener_options(options),
+            io_, listener_options(options), buffers_,
             [this](const HttpRequest& head) { return access_.check(head); },
             [this](const HttpRequest& request, Responder& responder) {
               return routes_.handle(request, responder);
@@ -127,6 +129,7 @@ struct Server::State {
   net::io_context io_{1};
   net::signal_set reread_signal_;  // first: one that comes while the model is loaded counts later
   Access access_;
+  std::shared_ptr<Buffers> buffers_;  // rows of the engine's thread have it as well
   Service service_;
   Routes routes_;
   Listener listener_;

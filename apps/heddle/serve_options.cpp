@@ -60,6 +60,9 @@ void add_network_options(CLI::App& command, ServeOptions& options) {
   add_size(command, "--stream-buffer", options.stream_buffer, "1M",
            "Bytes of a stream that wait for a slow reader; when they are full the answer pauses")
       ->group(kGroup);
+  add_size(command, "--max-buffered", options.max_buffered, "256M",
+           "Bytes of unfinished bodies and of answers that wait for their readers, in all")
+      ->group(kGroup);
   command
       .add_option("--stream-timeout", options.stream_timeout,
                   "Seconds in which a reader may take nothing before its answer ends")

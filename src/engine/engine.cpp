@@ -201,11 +201,9 @@ void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
   std::string text;
   const RowText& own = text_of(row.adapter());
   const std::vector<int32_t>& end_tokens = own.end_tokens;
-  const auto holds = [token](const auto& ends) {
-    return std::ranges::find(ends, token) != ends.end();
-  };
-  const bool met_stop = holds(row.stop_tokens);
-  const bool met_end = (!row.ignore_end && holds(end_tokens)) || met_stop;
+  const bool met_stop = std::ranges::binary_search(row.stop_tokens, token);
+  const bool is_end = std::ranges::find(end_tokens, token) != end_tokens.end();
+  const bool met_end = (!row.ignore_end && is_end) || met_stop;
   if (met_stop) row.completion.stop_token = token;
   // The embedding may have rows that are no token of the tokenizer's: they have no text.
   const bool is_special = token < own.tokenizer->vocab_size() && own.tokenizer->is_control(token);
@@ -299,7 +297,10 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 
 const ModelInfo& Engine::model() const { return state_->info; }
 const EngineOptions& Engine::options() const { return state_->options; }
-const EngineStats& Engine::stats() const { return state_->stats; }
+const EngineStats& Engine::stats() const {
+  state_->count_adapters();  // which also come and go between steps
+  return state_->stats;
+}
 
 const std::string& Engine::ended_by() const { return state_->ended_by; }
 
@@ -353,7 +354,6 @@ std::vector<Event> Engine::step() {
   while (s.queue.running().empty() && !s.queue.waiting().empty() && s.adapters.wait()) {
     s.queue.admit();
   }
-  s.count_adapters();
   std::vector<Event> events;
   try {
     events.reserve(s.queue.running().size() + s.queue.ended().size());

@@ -150,9 +150,9 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
                         .adapter_host_memory = given.adapter_host_memory,
                         .max_batch_adapters = given.max_batch_adapters,
                         .max_batch_adapter_bytes = given.max_batch_adapter_bytes,
-                        .strict = given.strict,
                         .generation_config = string_of("options.generation_config",
-                                                       given.generation_config, kMaxPath)};
+                                                       given.generation_config, kMaxPath),
+                        .strict = given.strict};
   if (given.adapter_dir.data != nullptr) {
     options.adapter_dir = path_of("options.adapter_dir", given.adapter_dir);
   }

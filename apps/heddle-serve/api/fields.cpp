@@ -8,6 +8,7 @@
 #include "heddle/core/error.h"
 
 #include "api/api_error.h"
+#include "api/bounds.h"
 #include "api/field_table.h"
 #include "files/json_text.h"
 #include "generate/fields/sampling_fields.h"
@@ -92,13 +93,6 @@ std::vector<int32_t> token_list(const RowReader& row, const char* field) {
   return ids;
 }
 
-void check_count(size_t count, int64_t most, const char* field, const char* option) {
-  if (static_cast<int64_t>(count) <= most) return;
-  throw bad_request(std::string(field) + " has " + std::to_string(count) + " entries, at most " +
-                        std::to_string(most) + " are allowed (" + option + ")",
-                    field);
-}
-
 void check_limits(const json& body, const app::RequestLimits& limits) {
   const json* const stop = find_member(body, "stop");
   if (stop != nullptr && stop->is_array()) {
@@ -162,6 +156,7 @@ files::JsonTree parse_body(const std::string& body) {
     if (!value->is_object()) {
       throw bad_request(std::string("the body is ") + json_type(*value) + ", expected an object");
     }
+    check_bounds(*value);
     return value;
   } catch (const Error& error) {
     throw bad_request(error.what());

@@ -28,7 +28,7 @@ struct Generation {
   int64_t prompt_logprobs = -1;  // most likely tokens at each place of the prompt; -1: none told
   bool return_token_ids = false;
   bool echo = false;                 // the prompt comes before the answer
-  std::string echoed{};              // of a conversation: what is echoed
+  std::string echoed{};              // of a conversation, or a prompt that was cut: what is echoed
   std::string request_id{};          // of the client's choice
   std::string chat_template{};       // in place of the model's
   bool returns_token_names = false;  // "token_id:42" in place of a token's text in logprobs

@@ -5,6 +5,7 @@
 
 #include "heddle/core/error.h"
 
+#include "api/bounds.h"
 #include "api/fields.h"
 #include "api/token_json.h"
 #include "generate/row_reader.h"
@@ -161,8 +162,9 @@ class LoraxForm final : public AnswerForm {
 
  private:
   std::string text_of(const Completion& completion) const {
-    const Request& request = request_.generation.prompts.front();
-    return (request_.returns_prompt ? request.text.value_or("") : "") + completion.text;
+    const Generation& generation = request_.generation;
+    const std::string& prompt = generation.prompts.front().text.value_or(generation.echoed);
+    return (request_.returns_prompt ? prompt : "") + completion.text;
   }
 
   JsonObject token(const TokenSpan& tokens, size_t i, const TokenTexts& texts) const {
@@ -262,9 +264,7 @@ LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& opt
   request.sampling.seed = random_seed();
   read_sampling(row, request);
   request.stop = row.stop_strings({});
-  if (std::ssize(request.stop) > options.limits.stop_strings) {
-    throw bad_request("stop has too many entries (--max-stop-strings)", "stop");
-  }
+  check_count(request.stop.size(), options.limits.stop_strings, "stop", "--max-stop-strings");
   request.truncate_prompt_tokens = row.integer("truncate", 0, 0, kMost);
   request.ignore_end = row.flag("ignore_eos_token", false);
   request.skip_special_tokens = true;
@@ -276,6 +276,7 @@ LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& opt
   lorax.details = row.flag("details", false);
   lorax.prefill = row.flag("decoder_input_details", false);
   lorax.returns_prompt = row.flag("return_full_text", false);
+  generation.echo = lorax.returns_prompt;
   request.prompt_logprobs = lorax.prefill;
   HEDDLE_CHECK(!(generation.stream && generation.best_of > 1), "best_of must be 1 in a stream");
   HEDDLE_CHECK(!(generation.stream && lorax.prefill), "decoder_input_details cannot be streamed");

@@ -7,6 +7,7 @@
 #include "heddle/core/error.h"
 
 #include "api/api_error.h"
+#include "api/bounds.h"
 #include "api/fields.h"
 #include "files/json_text.h"
 #include "generate/chat_fields.h"
@@ -95,11 +96,8 @@ std::vector<Request> prompts_of(const json& prompt, const Request& request, int6
     add().token_ids = tokens_of(list);
     return prompts;
   }
-  if (std::ssize(list) > most) {
-    throw bad_request("prompt has " + std::to_string(list.size()) + " prompts, at most " +
-                          std::to_string(most) + " are allowed (--max-prompts)",
-                      "prompt");
-  }
+  check_count(list.size(), most, "prompt", "--max-prompts");
+  check_copies("allowed_token_ids", request.allowed_token_ids.size(), list.size());
   for (const json& one : list) {
     if (one.is_string()) {
       add().text = files::text_of(one);
@@ -128,11 +126,8 @@ Generation read_chat(const std::string& text, const app::ServeOptions& options) 
   check_fields(body, common_fields(), kChat, options.ignore_unknown_fields, generation.ignored);
   json messages = take(body, "messages");
   if (messages.is_null()) throw bad_request("field messages is missing", "messages");
-  const auto num_messages = static_cast<int64_t>(files::size_of(messages));
-  if (messages.is_array() && num_messages > options.limits.messages) {
-    throw bad_request("messages has " + std::to_string(num_messages) + " entries, at most " +
-                          std::to_string(options.limits.messages) + " are allowed (--max-messages)",
-                      "messages");
+  if (messages.is_array()) {
+    check_count(messages.get_array().size(), options.limits.messages, "messages", "--max-messages");
   }
   if (const json source = take(body, "chat_template"); !source.is_null()) {
     if (!options.allow_request_templates) {
@@ -157,6 +152,8 @@ Generation read_chat(const std::string& text, const app::ServeOptions& options) 
   read_chat_logprobs(RowReader(body, kWhere), options.limits.top_logprobs, generation, request);
   if (!tools.is_null()) body.as_object()["tools"] = std::move(tools);
   read_conversation(body, std::move(messages), options.ignore_unknown_fields, generation, request);
+  HEDDLE_CHECK(!generation.echo || request.truncate_prompt_tokens == 0,
+               "echo and truncate_prompt_tokens are both given, for a conversation");
   if (generation.echo) generation.echoed = last_text(request);
   set_tells(generation, request);
   generation.prompts.push_back(std::move(request));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -50,9 +51,9 @@ void change(std::map<std::string, int64_t>& rows, const std::string& name, int64
 
 }  // namespace
 
-Service::Service(boost::asio::io_context& network, const app::ServeOptions& options, Engine engine,
-                 std::function<void()> on_end)
-    : network_(network), options_(options) {
+Service::Service(boost::asio::io_context& network, const app::ServeOptions& options,
+                 std::shared_ptr<Buffers> buffers, Engine engine, std::function<void()> on_end)
+    : network_(network), options_(options), buffers_(std::move(buffers)) {
   options_.generation = engine.model().generation;
   last_.load = engine.load();
   app::check_adapter_names(engine.model(), options.model, base_names(options, engine.model()));
@@ -72,8 +73,7 @@ Service::Service(boost::asio::io_context& network, const app::ServeOptions& opti
 }
 
 Service::~Service() {
-  texts_.join();
-  loads_.join();
+  for (boost::asio::thread_pool& worker : workers_) worker.join();
   engine_->stop();
 }
 
@@ -84,7 +84,7 @@ std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
   if (count > room) throw overloaded();
   auto rows = std::make_unique<Rows>(*this);
   rows->news = std::make_shared<RowNews>(
-      network(), static_cast<size_t>(options_.stream_buffer),
+      network(), static_cast<size_t>(options_.stream_buffer), buffers_,
       [this](RequestId id, bool is_paused) { engine_->set_paused(id, is_paused); });
   for (const Request& request : generation.prompts) {
     std::vector<RequestId> ids;
@@ -136,8 +136,15 @@ void Service::Rows::end(Row& row) {
 
 Metrics::Now Service::now() const {
   Metrics::Now now = last_;
-  now.num_running = num_running_;
-  now.num_waiting = num_waiting_;
+  now.num_buffered_bytes = buffers_->num_bytes();
+  now.num_given_up = buffers_->num_given_up();
+  std::set<std::string> in_use;
+  for (const auto* rows : {&running_, &waiting_}) {
+    for (const auto& [name, count] : *rows) {
+      if (!name.empty()) in_use.insert(name);
+    }
+  }
+  now.num_adapters_in_use = std::ssize(in_use);
   now.running_adapters = joined(running_);
   now.waiting_adapters = joined(waiting_);
   return now;
@@ -151,17 +158,41 @@ int64_t Service::rows_of(const std::string& adapter) const {
   return count(waiting_) + count(running_);
 }
 
-void Service::refresh() {
-  if (std::exchange(is_refreshing_, true)) return;
-  engine_->post([this](Engine& engine) {
-    boost::asio::post(network_, [this, load = engine.load(), stats = engine.stats(),
-                                 adapters = engine.adapter_states()] {
-      last_.load = load;
-      last_.stats = stats;
-      last_.adapters = adapters;
-      is_refreshing_ = false;
+boost::asio::awaitable<void> Service::refresh() {
+  constexpr std::chrono::seconds kLongest{2};
+  if (next_ == nullptr) next_ = std::make_shared<News>(network_);
+  const std::shared_ptr<News> news = next_;
+  const bool has_waiters = news->timer.expiry() > std::chrono::steady_clock::now();
+  if (!has_waiters) news->timer.expires_after(kLongest);
+  if (asked_ == nullptr) ask_for_news();
+  boost::system::error_code woken;
+  if (!news->has_come) {
+    co_await news->timer.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, woken));
+  }
+}
+
+/// For all who wait for the next news; what they are was so after each of them asked.
+void Service::ask_for_news() {
+  asked_ = std::exchange(next_, nullptr);
+  try {
+    engine_->look([this](const Engine& engine) {
+      Metrics::Now now{
+          .load = engine.load(), .stats = engine.stats(), .adapters = engine.adapter_states()};
+      now.num_running = now.load.num_running;
+      now.num_waiting = std::max<int64_t>(engine_->num_unfinished() - now.load.num_running, 0);
+      boost::asio::post(network_, [this, now = std::move(now)]() mutable {
+        last_ = std::move(now);
+        asked_->has_come = true;
+        asked_->timer.cancel();
+        asked_ = nullptr;
+        if (next_ != nullptr) ask_for_news();
+      });
     });
-  });
+  } catch (const Error&) {  // the engine is closed: its last news hold
+    asked_->has_come = true;
+    asked_->timer.cancel();
+    asked_ = nullptr;
+  }
 }
 
 boost::asio::awaitable<void> Service::run(Task task) {

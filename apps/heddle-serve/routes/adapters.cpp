@@ -161,7 +161,6 @@ std::string path_in_root(const std::string& root, const std::string& path) {
 }
 
 HttpResponse list_models(Service& service) {
-  service.refresh();
   JsonObject list{{"object", "list"}};
   JsonArray& cards = list["data"].emplace_array();
   for (const std::string& name : service.names().listed_bases()) {

@@ -1,5 +1,6 @@
 #include "routes/routes.h"
 
+#include <algorithm>
 #include <array>
 #include <random>
 
@@ -72,6 +73,13 @@ HttpResponse success(HttpResponse response, const HttpRequest& request) {
       request.path == "/v1/load_lora_adapter" || request.path == "/v1/unload_lora_adapter";
   if (is_plain) return response;
   return json_response({{"status", "success"}, {"message", response.body}});
+}
+
+/// What is asked for is how the engine is now.
+bool shows_engine(Route route) {
+  constexpr Route kRoutes[] = {Route::kMetrics, Route::kState, Route::kListModels,
+                               Route::kShowModel, Route::kListAdapters};
+  return std::ranges::find(kRoutes, route) != std::end(kRoutes);
 }
 
 ApiError not_done(const char* what) { return {501, "NotImplementedError", what}; }
@@ -218,6 +226,22 @@ net::awaitable<std::invoke_result_t<Read>> Routes::read_body(const std::string& 
   co_return co_await service_.beside(Service::Worker::kTexts, read);
 }
 
+/// Where a prompt is cut to its last tokens and comes back with the answer, what comes back are
+/// these: an answer is as large as its tokens make it.
+net::awaitable<void> Routes::cut_echoed(Generation& generation) {
+  for (Request& request : generation.prompts) {
+    if (!generation.echo || request.truncate_prompt_tokens == 0 || !request.text) continue;
+    const auto find = [&request](Engine& engine) { return engine.tokenizer(request); };
+    const auto tokenizer = co_await service_.call(find);
+    const auto cut = [&] {
+      request.token_ids = tokenizer->tokenize(request);
+      return tokenizer->detokenize(*request.token_ids);
+    };
+    generation.echoed = co_await service_.beside(Service::Worker::kTexts, cut);
+    request.text.reset();
+  }
+}
+
 net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& responder, RequestLog& log,
                                   bool is_chat) {
   const auto read = [&] {
@@ -226,6 +250,7 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
   };
   Generation generation = co_await read_body(request.body, read);
   name_ignored(request, generation, responder);
+  responder.forget_body();
   if (!generation.chat_template.empty()) {
     Request& chat = generation.prompts.front();
     const auto render = [&] { return service_.engine().render(chat, generation.chat_template); };
@@ -234,6 +259,7 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
   }
   if (!generation.request_id.empty()) log.id = generation.request_id;
   resolve(generation, log);
+  co_await cut_echoed(generation);
   const std::string model = service_.names().told(generation.choice);
   const auto form =
       is_chat ? chat_form(generation, log.id, model) : completion_form(generation, log.id, model);
@@ -245,9 +271,11 @@ net::awaitable<void> Routes::lorax(const HttpRequest& request, Responder& respon
   const auto read = [&] { return read_lorax(request.body, service_.options()); };
   LoraxGeneration lorax = co_await read_body(request.body, read);
   name_ignored(request, lorax.generation, responder);
+  responder.forget_body();
   if (request.path == "/generate_stream") lorax.generation.stream = true;
   if (request.path == "/generate") lorax.generation.stream = false;
   resolve(lorax.generation, log);
+  co_await cut_echoed(lorax.generation);
   const auto form = lorax_form(lorax, request.path == "/");
   co_await answer(service_, lorax.generation, *form, responder, log);
 }
@@ -300,6 +328,7 @@ Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, 
     default: break;
   }
   HttpResponse response;
+  if (shows_engine(match.route)) co_await service_.refresh();
   if (match.route == Route::kTokenize) {
     response = co_await tokenize(request, responder);
   } else if (match.route == Route::kDetokenize) {
@@ -349,7 +378,6 @@ HttpResponse Routes::info() {
 HttpResponse Routes::metrics() {
   Metrics::Now now = service_.now();
   now.num_connections = num_connections_();
-  service_.refresh();
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
           .body = service_.metrics().text(now)};
 }

@@ -38,6 +38,7 @@ class Routes {
   HttpResponse info();
   HttpResponse metrics();
   [[nodiscard]] HttpResponse health() const;
+  boost::asio::awaitable<void> cut_echoed(Generation& generation);
   /// The header with the fields that are accepted and have no effect.
   void name_ignored(const HttpRequest& request, const Generation& generation, Responder& responder);
   void resolve(Generation& generation, RequestLog& log);

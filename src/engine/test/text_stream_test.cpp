@@ -187,5 +187,66 @@ TEST(TextStream, PiecesDoNotChangeTheText) {
   }
 }
 
+/// The same by its definition: all that is held is searched anew for each piece.
+class PlainStream {
+ public:
+  explicit PlainStream(std::vector<std::string> stop) : stop_(std::move(stop)) {}
+
+  std::string push(const std::string& piece, bool at_end) {
+    if (stopped_) return {};
+    held_ += piece;
+    size_t first = std::string::npos, keep = 0;
+    for (const std::string& stop : stop_) first = std::min(first, held_.find(stop));
+    stopped_ = first != std::string::npos;
+    if (stopped_) return held_.substr(0, first);
+    for (const std::string& stop : stop_) {
+      for (size_t n = 1; !at_end && n < stop.size() && n <= held_.size(); ++n) {
+        if (held_.ends_with(stop.substr(0, n))) keep = std::max(keep, n);
+      }
+    }
+    const std::string text = held_.substr(0, held_.size() - keep);
+    held_.erase(0, text.size());
+    return text;
+  }
+
+ private:
+  std::vector<std::string> stop_;
+  std::string held_;
+  bool stopped_ = false;
+};
+
+std::string random_letters(int64_t longest) {
+  std::string text(static_cast<size_t>(testing::random_int(1, longest)), 'a');
+  for (char& c : text) c = testing::pick<char>({'a', 'a', 'a', 'b'});
+  return text;
+}
+
+TEST(TextStream, FindsStopStringsThatRepeatThemselves) {
+  int num_stopped = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<std::string> stop;
+    for (int i = 0; i < 3; ++i)
+      stop.push_back(random_letters(9) + testing::pick<std::string>({"", "b"}));
+    TextStream stream(stop);
+    PlainStream plain(stop);
+    for (int i = 0; i < 12; ++i) {
+      const std::string piece = random_letters(3);
+      ASSERT_EQ(stream.push(piece), plain.push(piece, false)) << "round " << round;
+    }
+    num_stopped += stream.stopped() ? 1 : 0;
+    ASSERT_EQ(stream.finish(), plain.push("", true));
+  }
+  EXPECT_GT(num_stopped, 500);
+  EXPECT_LT(num_stopped, 2000);
+}
+
+TEST(TextStream, WhatIsNotSearchedBeginsNoStopString) {
+  TextStream stream({"abc"});
+  EXPECT_EQ(stream.push("ab", false), "ab");
+  EXPECT_EQ(stream.push("cab"), "c");
+  EXPECT_EQ(stream.push("c"), "");
+  EXPECT_TRUE(stream.stopped());
+}
+
 }  // namespace
 }  // namespace heddle
