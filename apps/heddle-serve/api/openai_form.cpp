@@ -66,9 +66,8 @@ class OpenAiForm : public AnswerForm {
   [[nodiscard]] const Request& request(size_t row) const {
     return generation_.prompts[row / static_cast<size_t>(generation_.best_of)];
   }
-  [[nodiscard]] size_t num_tops(size_t row) const {
-    return static_cast<size_t>(request(row).top_logprobs);
-  }
+  /// Of a token: a request draws more of them where it asks for more of its prompt's.
+  [[nodiscard]] size_t num_tops() const { return static_cast<size_t>(generation_.top_logprobs); }
   JsonObject chunk_head() {
     JsonObject chunk = head_;
     chunk["object"] = chunk_name();
@@ -160,7 +159,7 @@ class ChatForm final : public OpenAiForm {
           {"index", row}, {"delta", JsonObject{{"content", event.text}}}, {"logprobs", nullptr}};
       if (has_tokens) {
         choice["logprobs"].emplace_object()["content"] =
-            chat_logprobs(span_of(event.tokens), *event.token_texts, num_tops(row));
+            chat_logprobs(span_of(event.tokens), *event.token_texts, num_tops());
       }
       choice["finish_reason"] = nullptr;
       if (has_ids) choice["token_ids"] = files::json_array(event.tokens.ids);
@@ -184,7 +183,7 @@ class ChatForm final : public OpenAiForm {
         {"logprobs", nullptr}};
     if (generation_.logprobs) {
       choice["logprobs"].emplace_object()["content"] =
-          chat_logprobs(answer_span(completion), *completion.token_texts, num_tops(row));
+          chat_logprobs(answer_span(completion), *completion.token_texts, num_tops());
     }
     add_end(completion, choice);
     add_ids(completion, choice);
@@ -207,8 +206,8 @@ class CompletionForm final : public OpenAiForm {
       text = prompt_text(row, *event.token_texts) + text;
     }
     if (generation_.logprobs && has_tokens) {
-      add_completion_logprobs(span_of(event.tokens), *event.token_texts, num_tops(row),
-                              offsets_[row], choice["logprobs"]);
+      add_completion_logprobs(span_of(event.tokens), *event.token_texts, num_tops(), offsets_[row],
+                              choice["logprobs"]);
     }
     choice["text"] = text;
     if (generation_.return_token_ids) choice["token_ids"] = files::json_array(event.tokens.ids);
@@ -237,9 +236,9 @@ class CompletionForm final : public OpenAiForm {
       json& lists = choice["logprobs"];
       int64_t offset = 0;
       if (generation_.echo) {
-        add_completion_logprobs(prompt_span(completion), texts, num_tops(row), offset, lists);
+        add_completion_logprobs(prompt_span(completion), texts, num_tops(), offset, lists);
       }
-      add_completion_logprobs(answer_span(completion), texts, num_tops(row), offset, lists);
+      add_completion_logprobs(answer_span(completion), texts, num_tops(), offset, lists);
     }
     add_end(completion, choice);
     add_ids(completion, choice);
