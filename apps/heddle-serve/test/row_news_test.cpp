@@ -1,6 +1,7 @@
 // When rows pause for a reader that is slow, and when they go on.
 #include "engine/row_news.h"
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
