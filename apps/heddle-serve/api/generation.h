@@ -25,6 +25,7 @@ struct Generation {
   bool stream = false;
   bool include_usage = false;    // a last event of the stream has it
   bool logprobs = false;         // of the answer's tokens
+  int64_t top_logprobs = 0;      // most likely tokens told at each place beside these
   int64_t prompt_logprobs = -1;  // most likely tokens at each place of the prompt; -1: none told
   bool return_token_ids = false;
   bool echo = false;                 // the prompt comes before the answer

@@ -53,6 +53,7 @@ void read_chat_logprobs(const RowReader& row, int64_t most, Generation& generati
   generation.logprobs = row.flag("logprobs", false);
   const int64_t top = row.integer("top_logprobs", 0, 0, most);
   HEDDLE_CHECK(top == 0 || generation.logprobs, "top_logprobs needs logprobs to be true");
+  generation.top_logprobs = top;
   request.top_logprobs = static_cast<int32_t>(
       std::max<int64_t>(top, std::max<int64_t>(generation.prompt_logprobs, 0)));
 }
@@ -179,6 +180,7 @@ Generation read_completion(const std::string& text, const app::ServeOptions& opt
       "best_of must not be larger than n in a stream: the best answers are known at the end");
   const int64_t top = row.integer("logprobs", -1, 0, options.limits.top_logprobs);
   generation.logprobs = row.find("logprobs") != nullptr;
+  generation.top_logprobs = std::max<int64_t>(top, 0);
   request.top_logprobs =
       static_cast<int32_t>(std::max<int64_t>({0, top, generation.prompt_logprobs}));
   if (generation.echo && generation.logprobs) request.prompt_logprobs = true;

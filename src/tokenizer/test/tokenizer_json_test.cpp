@@ -175,6 +175,39 @@ TEST(TokenizerJson, TakesMergesAsTextOrAsPairs) {
   EXPECT_EQ(read(file).encode("abc", ControlTokens::kParse), (Ids{3, 2}));
 }
 
+/// As the package does, which prepends to no text that has become empty.
+TEST(TokenizerJson, PrependsToWhatOtherStepsLeave) {
+  json file = with("normalizer", R"({"type": "Sequence", "normalizers": [
+      {"type": "Strip", "strip_left": true, "strip_right": true},
+      {"type": "Prepend", "prepend": "_"}]})");
+  file["model"]["vocab"]["_"] = 4;
+  const Tokenizer tokenizer = read(file);
+  EXPECT_EQ(tokenizer.encode("", ControlTokens::kParse), Ids{});
+  EXPECT_EQ(tokenizer.encode(" \n ", ControlTokens::kParse), Ids{});
+  EXPECT_EQ(tokenizer.encode("  a ", ControlTokens::kParse), (Ids{4, 0}));
+  EXPECT_EQ(tokenizer.encode(" ab", ControlTokens::kParse), (Ids{4, 3}));
+}
+
+/// add_prefix_space alone is how files said it before there was a prepend_scheme.
+TEST(TokenizerJson, MetaspacePrependsAsItsFileSays) {
+  const std::pair<const char*, std::vector<Ids>> cases[] = {
+      {R"("add_prefix_space": false)", {{0}, {4, 0}, {0, 4, 1}}},
+      {R"("add_prefix_space": true)", {{4, 0}, {4, 0}, {4, 0, 4, 1}}},
+      {R"("prepend_scheme": "never")", {{0}, {4, 0}, {0, 4, 1}}},
+      {R"("prepend_scheme": "first")", {{4, 0}, {4, 0}, {4, 0, 4, 1}}}};
+  for (const auto& [setting, ids] : cases) {
+    json file = with("pre_tokenizer",
+                     std::string(R"({"type": "Metaspace", "replacement": "_", )") + setting + "}");
+    file["model"]["vocab"]["_"] = 4;
+    const Tokenizer tokenizer = read(file);
+    const char* const texts[] = {"a", " a", "a b"};
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(tokenizer.encode(texts[i], ControlTokens::kParse), ids[i]) << setting << i;
+    }
+    EXPECT_EQ(tokenizer.encode("", ControlTokens::kParse), Ids{}) << setting;
+  }
+}
+
 TEST(TokenizerJson, RefusesByNameWhatItDoesNotUnderstand) {
   EXPECT_EQ(refusal(small_file()), "no error");
   const std::string file = "tokenizer.json: ";
