@@ -69,10 +69,11 @@ TEST(FolderModel, RefusesUnknownArchitectures) {
   expect_invalid({"config.json: architectures has 2 entries, expected one"},
                  [&] { open_with(small); });
   small.config["architectures"] = "LlamaForCausalLM";
-  expect_invalid({"architectures is", "expected an array of strings"}, [&] { open_with(small); });
+  expect_invalid({"architectures is", "expected a list"}, [&] { open_with(small); });
   small.config["architectures"] = {"Qwen2ForCausalLM"};
   open_with(small);
   small.config.erase("architectures");
+  small.config.erase("model_type");
   expect_invalid({"config.json: has neither architectures nor model_type"},
                  [&] { open_with(small); });
   small.config["model_type"] = "mamba";
