@@ -329,6 +329,29 @@ def test_an_adapter_for_another_model_is_a_warning(llm: heddle.LLM, tmp_path: pa
         llm.remove_adapter("other")
 
 
+def test_what_is_odd_about_an_adapter_of_the_folder_is_a_warning(model: str, tmp_path: pathlib.Path) -> None:
+    folder = shutil.copytree(ADAPTERS["slug"], tmp_path / "odd")
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"rank_patern": {}}))
+    shutil.copytree(ADAPTERS["sql"], tmp_path / "sql")
+    with heddle.LLM(model, max_batch=2, num_threads=2, adapter_dir=tmp_path) as llm:
+        with pytest.warns(UserWarning, match="'rank_patern' is a field that heddle does not know, .* did you mean rank_pattern"):
+            llm.chat("Hi", adapter="odd", max_tokens=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            llm.chat(["Hi", "Hi"], adapter=["odd", "sql"], max_tokens=1)  # it is the one of before
+
+
+def test_names_of_adapters_are_unique(model: str) -> None:
+    folder = ROOT / "examples" / "adapters"
+    with pytest.raises(ValueError, match="two adapters are called sql: .*/slug and .*/sql; give one of them another name"):
+        heddle.LLM(model, {"sql": ADAPTERS["slug"]}, num_threads=2, adapter_dir=folder)
+    with pytest.raises(ValueError, match="the name base stands for the model without an adapter"):
+        heddle.LLM(model, {"base": ADAPTERS["slug"]}, num_threads=2)
+    with heddle.LLM(model, {"sql": ADAPTERS["sql"]}, num_threads=2, adapter_dir=folder) as llm:
+        assert llm.adapters == ["sql"]
+
+
 def test_what_cannot_run_raises_or_is_told(llm: heddle.LLM) -> None:
     with pytest.raises(ValueError, match='^prompt 1: unknown adapter "nobody"$'):
         llm.chat(["Hi", "Ho"], adapter=[None, "nobody"], **LONG)
