@@ -122,6 +122,16 @@ class Fields(Case):
         self.assertEqual(used(prompt="x" * 3000, truncate_prompt_tokens=-1, max_tokens=-1)["prompt_tokens"], 2047)
         self.assertEqual(used(prompt="hello", truncate_prompt_tokens=-1)["prompt_tokens"], 5)
 
+    def test_seed_minus_1_is_any(self):
+        answers = {self.content(seed=-1, temperature=5, max_tokens=12) for _ in range(6)}
+        self.assertGreater(len(answers), 4)
+        self.assertEqual(len({self.content(seed=-2, temperature=5, max_tokens=12) for _ in range(2)}), 1, "others are seeds")
+
+    def test_a_byte_order_mark_is_no_part_of_the_body(self):
+        body = json.dumps(TEXT).encode()
+        self.assertEqual(self.server.request("POST", "/v1/completions", b"\xef\xbb\xbf" + body)[0], 200)
+        self.assertEqual(self.server.request("POST", "/v1/completions", b"\xef\xbb\xbf" * 2 + body)[0], 400)
+
     def test_top_p_0_is_the_most_likely_token(self):
         self.assertEqual(self.content(top_p=0, temperature=1, seed=3), self.content(temperature=0))
 

@@ -151,8 +151,10 @@ int64_t random_seed() {
 }
 
 files::JsonTree parse_body(const std::string& body) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of clients on Windows
   try {
-    files::JsonTree value = app::parse_ordered_json(body, kWhere);
+    files::JsonTree value = app::parse_ordered_json(
+        body.starts_with(kByteOrderMark) ? body.substr(kByteOrderMark.size()) : body, kWhere);
     if (!value->is_object()) {
       throw bad_request(std::string("the body is ") + json_type(*value) + ", expected an object");
     }
@@ -229,6 +231,7 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
     return given != nullptr && is_number(*given, value);
   };
   if (is_given_as("top_k", -1)) object.stable_erase("top_k");  // vLLM's word for all
+  if (is_given_as("seed", -1)) object.stable_erase("seed");    // vLLM's and llama.cpp's for any
   const bool has_no_limit = is_given_as("max_tokens", -1);     // llama.cpp's
   if (has_no_limit) object["max_tokens"] = std::numeric_limits<int64_t>::max();
   if (is_given_as("top_p", 0))
