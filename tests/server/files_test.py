@@ -43,7 +43,7 @@ class Changes(Case):
     def test_an_adapter_that_is_copied_over_fails_alone(self):
         """As an operator brings a new version: cp cuts the file first. Answers are those of a version or errors, and the server stays."""
         adapters = self.server.folder / "adapters"
-        (want := {self.server.complete(name) for name in ("a0", "a1")})
+        want = {self.server.complete(name) for name in ("a0", "a1")}
         file, versions = adapters / "a0/adapter_model.safetensors", [adapters / "a1/adapter_model.safetensors", adapters / "first"]
         shutil.copy(file, versions[1])
         ends, seen = threading.Event(), collections.Counter()
@@ -154,19 +154,19 @@ class Files(unittest.TestCase):
             self.assertLess(len(done.stderr), 800)
 
     def test_hangups_while_a_model_is_loaded(self):
-        """A model of a few hundred megabytes takes long enough to load. The server stays, and generate ends as by a signal."""
         weights = self.folder / "model/model.safetensors"
-        head = json.loads((data := weights.read_bytes())[8:8 + int.from_bytes(data[:8], "little")])
-        self.assertIn("model.norm.weight", head)
         later = time.time() + 3600  # a clock that runs ahead: files are watched for 100 ms before they are read
         os.utime(weights, (later, later))
         with open(self.folder / "log", "w") as log:
             server = subprocess.Popen([HEDDLE, "serve", "--model", self.folder / "model", "--port", "0", "--threads", "1"], stderr=log)
         try:
-            for _ in range(5):
-                time.sleep(0.02)
-                server.send_signal(signal.SIGHUP)
             end = time.monotonic() + 30
+            while not os.readlink(f"/proc/{server.pid}/exe").endswith("heddle-serve"):
+                self.assertLess(time.monotonic(), end)
+                time.sleep(0.001)
+            for _ in range(5):
+                server.send_signal(signal.SIGHUP)
+                time.sleep(0.01)
             while "listening on" not in (self.folder / "log").read_text():
                 self.assertIsNone(server.poll(), (self.folder / "log").read_text())
                 self.assertLess(time.monotonic(), end)
@@ -186,8 +186,7 @@ class Files(unittest.TestCase):
             server = Server(self.folder, "--api-key-file", key, "--host", host, has_admin=False)
             self.assertEqual(server.stop(), 0)
             text = server.log.read_text()
-            self.assertEqual(text.count("warning"), warnings + text.count("warning: adapter"), text)
-            self.assertEqual(f"chmod 600 {key}" in text, warnings > 0, text)
+            self.assertEqual(text.count(f"chmod 600 {key}"), warnings, text)
         server = Server(self.folder, has_admin=False)
         server.stop()
         self.assertNotIn("--api-key-file", server.log.read_text())

@@ -24,10 +24,11 @@ void handle(int signal) {
 
 constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
-/// As nohup does with SIGHUP, and a shell with SIGINT of what runs in the background.
-bool is_ignored(int signal) {
+/// Whether it is SIGHUP under nohup.
+bool stays_ignored(int signal) {
   struct sigaction action = {};
-  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+  return signal == SIGHUP && sigaction(signal, nullptr, &action) == 0 &&
+         action.sa_handler == SIG_IGN;
 }
 
 void set_handler(int signal, void (*handler)(int)) {
@@ -45,13 +46,13 @@ StopSignal::StopSignal() {
   }
   received_signal = 0;
   for (const int signal : kSignals) {
-    if (!is_ignored(signal)) set_handler(signal, &handle);
+    if (!stays_ignored(signal)) set_handler(signal, &handle);
   }
 }
 
 StopSignal::~StopSignal() {
   for (const int signal : kSignals) {
-    if (!is_ignored(signal)) set_handler(signal, SIG_DFL);
+    if (!stays_ignored(signal)) set_handler(signal, SIG_DFL);
   }
   close(pipe_ends[0]);
   close(pipe_ends[1]);

@@ -132,18 +132,19 @@ void AdapterTiers::begin_load(KnownAdapter& known, std::shared_ptr<AdapterHostCo
   const auto read = [this, to_host = known.has_host_copies, path = known.path,
                      bounds = known.bounds, found = *known.found, digest = known.young_digest,
                      old = std::move(old)]() -> AdapterLoad::Loaded {
-    std::unique_ptr<model::Adapter> opened;
-    const auto check = [&](const files::FileStamps& stamps) {
-      HEDDLE_CHECK(stamps == found && (!digest || digest_of(path, bounds) == *digest), path,
+    const auto look = [&] {
+      files::FileStamps stamps = stamps_of(path);
+      HEDDLE_CHECK(stamps == found, path,
                    ": has changed while the request waited; submit it again");
+      return stamps;
     };
-    check(stamps_of(path));
-    const files::FileStamps stamps = read_settled(path, [&] {
-      opened = model::open_adapter(path, files_.config(), bounds);
-      opened->check_fits(files_.config().dims());
-      opened->load();
-    });
-    check(stamps);
+    (void)files::wait_until_settled(path, kAdapterPatience, look);
+    const auto opened = model::open_adapter(path, files_.config(), bounds);
+    opened->check_fits(files_.config().dims());
+    opened->load();
+    (void)look();
+    HEDDLE_CHECK(!digest || digest_of(path, bounds) == *digest, path,
+                 ": has changed while the request waited; submit it again");
     AdapterLoad::Loaded loaded;
     if (to_host) {
       ModelRunner::HostAdapter room;
