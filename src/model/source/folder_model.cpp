@@ -8,6 +8,7 @@
 #include "heddle/core/error.h"
 
 #include "files/parse_json.h"
+#include "files/printable.h"
 #include "model/families/family.h"
 #include "model/source/read_json.h"
 #include "model/source/setting_types.h"
