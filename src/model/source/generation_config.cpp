@@ -132,9 +132,10 @@ std::optional<std::vector<int32_t>> read_end_token_ids(const std::string& path,
   if (found == settings->end() || found->is_null()) return std::nullopt;
   std::vector<int32_t> ids;
   const auto add = [&](const nlohmann::json& id) {
-    HEDDLE_CHECK(id.is_number_integer() && id.get<int64_t>() >= 0 && id.get<int64_t>() < vocab_size,
-                 path, ": eos_token_id is ", files::printable(found->dump()),
-                 ", expected ids below ", vocab_size);
+    HEDDLE_CHECK(id.is_number_integer(), path, ": eos_token_id is ",
+                 files::printable(found->dump()), ", expected an id or a list of ids");
+    // -1 means none, and of an id without a row no answer can have the token.
+    if (id < 0 || id >= vocab_size) return;
     const auto value = id.get<int32_t>();
     if (std::ranges::find(ids, value) == ids.end()) ids.push_back(value);
   };

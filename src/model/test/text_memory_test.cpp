@@ -40,7 +40,7 @@ const std::string kConfig =
         "layers_pattern": ["layers", "h"], "modules_to_save": [], "task_type": "CAUSAL_LM",
         "rank_pattern": {"q_proj": 4, "^model\\.layers\\.[0-9]+.*v_proj": 2},
         "alpha_pattern": {"down_proj": 3.5}, "auto_mapping": {"a": [{"b": [[]]}, {"c": {}}]},
-        "revision": {"a": {"b": {"c": [1, [2, [3]]]}}})";
+        "runtime_config": {"a": {"b": {"c": [1, [2, [3]]]}}})";
 
 TEST(TextMemory, EachAllocationOfAnAdaptersConfigurationMayFail) {
   expect_bad_alloc_alone(100, [] {
