@@ -13,6 +13,8 @@ COMPLETE, CHAT, LORAX, TOKENIZE, DETOKENIZE = "/v1/completions", "/v1/chat/compl
 BODIES = {COMPLETE: {"model": "a0", "prompt": "ab", "max_tokens": 1},
           CHAT: {"model": "a0", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 1},
           LORAX: {"inputs": "ab"}, TOKENIZE: {"prompt": "ab"}, DETOKENIZE: {"tokens": [1]}}
+# A template that does not read documents refuses them.
+SHOWS_DOCUMENTS = {"chat_template": "{{ documents | length }}{{ messages[0].content }}"}
 TEXT = "x".__mul__
 
 
@@ -88,8 +90,9 @@ class Bounds(Case):
         for field, make, bound, paths in SIZES:
             for path in paths:
                 with self.subTest(field=field, path=path):
-                    self.passes(path, {**BODIES[path], field: make(bound)}, field)
-                    self.refused(path, {**BODIES[path], field: make(bound + 1)}, field, bound, bound + 1)
+                    body = {**BODIES[path], **(SHOWS_DOCUMENTS if field == "documents" else {})}
+                    self.passes(path, {**body, field: make(bound)}, field)
+                    self.refused(path, {**body, field: make(bound + 1)}, field, bound, bound + 1)
 
     def test_numbers(self):
         for field, bound, beyond, more, paths in NUMBERS:

@@ -231,7 +231,7 @@ class Load(Case):
         self.addCleanup(stream.close)
         self.assertIn(b"200 OK", stream.recv(65536))
         long = "the loom " * 300_000
-        bodies = [("/v1/completions", {"prompt": 2 * long}, 400), ("/v1/completions", {"prompt": "x", "bad_words": [long]}, 200),
+        bodies = [("/v1/completions", {"prompt": 2 * long}, 400), ("/tokenize", {"prompt": long + "x"}, 200),
                   ("/tokenize", {"prompt": long}, 200)]
         seconds = []
 

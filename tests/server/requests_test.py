@@ -239,7 +239,7 @@ class UnknownFields(Case):
         self.assertEqual(self.server.post("/v1/chat/completions", {**CHAT, "tools": [TOOL]})[0], 400, "known, and not done")
 
     def test_the_header_is_short_and_plain(self):
-        names = {f"x\r\ny{'é' * 100}": 1} | {f"field{i}": i for i in range(5000)}
+        names = {f"x\r\ny{'é' * 100}": 1} | {f"field{i}": i for i in range(1000)}
         status, headers, text = self.server.request("POST", "/v1/completions", {**TEXT, **names})
         self.assertEqual(status, 200, text)
         self.assertLess(len(headers[IGNORED]), 4000)

@@ -86,13 +86,17 @@ Topic rows() {
        term("id", "Any value; the answer repeats it, and --resume finds the row by it"),
        term("custom_id", "Like id, under the name that batch files of servers use"),
        term("metadata", "Any value; the answer repeats it"),
-       text("An unknown field, or one that is given twice, is an error that names the line and, where "
-            "one is spelt much like it, the field that is known. In a regular file every line, every "
-            "adapter's name and every prompt's length is checked before the first token: an invalid "
-            "row means exit code 2 and no output. With --keep-going invalid rows are answered with "
-            "their error, the others run, and the exit code is 1. The rows of a pipe are checked one "
-            "by one, as they arrive: an invalid one is answered with its error, and the others go "
-            "on.")}};
+       text(
+           "An unknown field, or one that is given twice, is an error that names the line and, "
+           "where "
+           "one is spelt much like it, the field that is known. In a regular file every line, "
+           "every "
+           "adapter's name and every prompt's length is checked before the first token: an invalid "
+           "row means exit code 2 and no output. With --keep-going invalid rows are answered with "
+           "their error, the others run, and the exit code is 1. The rows of a pipe are checked "
+           "one "
+           "by one, as they arrive: an invalid one is answered with its error, and the others go "
+           "on.")}};
 }
 
 Topic answers() {

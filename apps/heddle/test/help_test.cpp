@@ -182,6 +182,7 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--default-max-tokens", static_cast<double>(kDefaultMaxTokens)},
       {"--max-waiting", static_cast<double>(serve.max_waiting)},
       {"--stream-buffer", static_cast<double>(serve.stream_buffer)},
+      {"--max-buffered", static_cast<double>(serve.max_buffered)},
       {"--max-body", static_cast<double>(limits.body_bytes)},
   };
   const std::map<std::string, std::string> texts = {{"--kv-type", "auto"},

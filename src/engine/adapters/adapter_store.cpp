@@ -54,19 +54,18 @@ AdapterHold AdapterStore::describe(const std::string& path, const files::FolderB
   const int64_t num_tokens = vocabulary.is_present() ? vocabulary.rows : config.vocab_size;
   const model::StoredValues& head = opened.head().weight;
   const std::lock_guard lock(tokenizers_mutex_);
-  return std::make_shared<KnownAdapter>(
-      KnownAdapter{.path = path,
-                   .bounds = bounds,
-                   .text = text_of_adapter(text_of_model_, files_, model::FolderText(path, bounds),
-                                           tokenizers_),
-                   .num_tokens = num_tokens,
-                   .num_logits = head.is_present() ? head.rows : config.vocab_size,
-                   .num_bytes = runner_.adapter_bytes(opened),
-                   .runs_alone = runner_.runs_alone(opened),
-                   .invocation = opened.invocation_tokens(),
-                   .has_embedding = !opened.embedding().is_empty(),
-                   .found = {},
-                   .has_host_copies = runner_.can_stage(opened)});
+  return std::make_shared<KnownAdapter>(KnownAdapter{
+      .path = path,
+      .bounds = bounds,
+      .text = text_of_adapter(text_of_model_, files_, model::FolderText(path, bounds), tokenizers_),
+      .num_tokens = num_tokens,
+      .num_logits = head.is_present() ? head.rows : config.vocab_size,
+      .num_bytes = runner_.adapter_bytes(opened),
+      .runs_alone = runner_.runs_alone(opened),
+      .invocation = opened.invocation_tokens(),
+      .has_embedding = !opened.embedding().is_empty(),
+      .found = {},
+      .has_host_copies = runner_.can_stage(opened)});
 }
 
 AdapterStore::Prepared AdapterStore::prepare(const std::string& given) const {
@@ -254,6 +253,11 @@ std::span<const RowPlan> AdapterStore::plan(std::span<const Sequence* const> row
   for (KnownAdapter* known : tiers_.on_device()) add_to_plan(*known);
   rows = rows.first(std::min(rows.size(), kMostPlannedRows));
   for (const Sequence* row : rows) {
+    for (const AdapterHold& known : row->adapters) {
+      if (std::exchange(known->has_told_failure, false)) known->failure = nullptr;
+    }
+  }
+  for (const Sequence* row : rows) {
     const auto begin = static_cast<int32_t>(plan_.uses.size());
     // Rows of large lists may be too many for one plan.
     if (plan_.uses.size() + row->adapters.size() > plan_.uses.capacity()) break;
@@ -317,7 +321,10 @@ void AdapterStore::take(Sequence& row) {
   std::vector<WeightsHold> held;
   held.reserve(row.adapters.size());
   for (const AdapterHold& known : row.adapters) {
-    if (known->failure) std::rethrow_exception(std::exchange(known->failure, nullptr));
+    if (known->failure) {
+      known->has_told_failure = true;
+      std::rethrow_exception(known->failure);
+    }
     if (known->weights == nullptr) {
       check_ever_fit(row.adapters);
       throw_error(ErrorCode::kOutOfMemory, known->path, ": needs ", known->num_bytes,

@@ -48,7 +48,8 @@ struct KnownAdapter {
   std::shared_ptr<AdapterLoad> load{};      // from its file; null: none is under way
   std::shared_ptr<AdapterHostCopy> host{};  // null: there is none
   std::shared_ptr<AdapterMove> move{};      // from there to the device; null: none is under way
-  std::exception_ptr failure{};             // of a load or a move, for one of its rows
+  std::exception_ptr failure{};             // of a load or a move, for the rows of one plan
+  bool has_told_failure = false;            // to one of them; the next plan tries again
   uint64_t last_used = 0;                   // the tiers' count of uses
   int32_t number = -1;                      // in a plan, while one is made
   uint64_t wanted_in = 0;                   // the last plan that wants it

@@ -52,7 +52,7 @@ struct AdapterConfig {
   /// What stands for "model." in the names of modules that the patterns are for: where the decoder
   /// lies in a model that takes more than text.
   std::string decoder = "model.";
-  std::vector<std::string> warnings;       // of fields that heddle does not know
+  std::vector<std::string> warnings;  // of fields that heddle does not know
 
   /// "model.language_model.layers.3.self_attn.q_proj" for "model.layers.3.self_attn.q_proj".
   [[nodiscard]] std::string whole_name(std::string_view module) const;

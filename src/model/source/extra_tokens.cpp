@@ -31,7 +31,7 @@ bool is_role(std::string_view key) { return std::ranges::find(kRoles, key) != kR
 
 /// A file whose members keep their order; null where it is not there.
 files::JsonDocument<ordered_json> read_ordered(const std::string& path,
-                                                const files::FolderBounds& bounds) {
+                                               const files::FolderBounds& bounds) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return {};
   auto json = files::parse_json<ordered_json>(read_text(path, bounds), path);

@@ -87,10 +87,6 @@ std::string shown(const std::vector<std::string>& names) {
 FolderModel::FolderModel(const std::string& folder)
     : folder_(folder), text_(folder), settings_(read_model_config(folder)), weights_(folder) {
   check_config_types(*settings_, file(kConfig));
-  if (has_file(kGenerationConfig)) {
-    check_setting_types(*read_json(file(kGenerationConfig)), file(kGenerationConfig) + ": ",
-                        generation_setting_types());
-  }
   text_.check_types();
   read_config();
   find_head();
@@ -204,6 +200,8 @@ std::vector<int32_t> FolderModel::end_tokens() const {
 
 GenerationConfig FolderModel::generation_config() const {
   if (!has_file(kGenerationConfig)) return {};
+  check_setting_types(*read_json(file(kGenerationConfig)), file(kGenerationConfig) + ": ",
+                      generation_setting_types());
   return read_generation_config(file(kGenerationConfig));
 }
 

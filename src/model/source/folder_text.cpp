@@ -58,7 +58,8 @@ bool FolderText::has_tokenizer() const {
 void FolderText::check_types() const {
   for (const char* name : {kTokenizerConfig, kSpecialTokens}) {
     if (!has_file(name)) continue;
-    check_setting_types(*read_json(file(name), bounds_), file(name) + ": ", tokenizer_setting_types());
+    check_setting_types(*read_json(file(name), bounds_), file(name) + ": ",
+                        tokenizer_setting_types());
   }
 }
 

@@ -101,7 +101,8 @@ std::string tokenizer_json_of_pair(const std::string& folder, const files::Folde
   return R"({"version": "1.0", "added_tokens": [)" + added + "], " + around +
          R"(, "post_processor": null, "decoder": {"type": "ByteLevel", "add_prefix_space": true,
          "trim_offsets": true, "use_regex": true}, "model": {"type": "BPE", "vocab": )" +
-         read_text(vocabulary, bounds) + R"(, "merges": )" + merges_json(folder + "/merges.txt", bounds) + "}}";
+         read_text(vocabulary, bounds) + R"(, "merges": )" +
+         merges_json(folder + "/merges.txt", bounds) + "}}";
 }
 
 }  // namespace heddle::model

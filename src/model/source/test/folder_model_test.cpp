@@ -122,7 +122,7 @@ TEST(FolderModel, RefusesKnownSettingsOfAWrongType) {
             std::vector<std::string>{"rope_scaling.new"});
   small.folder.write("generation_config.json", R"({"temperature": "0.7"})");
   expect_invalid({"generation_config.json: temperature is \"0.7\", expected a number"},
-                 [&] { open(small); });
+                 [&] { (void)FolderModel(small.path()).generation_config(); });
   small.folder.write("generation_config.json", "{}");
   small.folder.write("tokenizer_config.json", R"({"pad_token": 3})");
   expect_invalid({"tokenizer_config.json: pad_token is 3, expected a string or an object"},
