@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -45,7 +46,7 @@ class Service {
     ~Rows();
 
     struct Row {
-      RequestId id = 0;
+      RequestId id = -1;      // -1: the engine does not know it yet
       std::string adapter{};  // "sql"; of a list "sql+cron"; empty: the base model
       bool has_begun = false, has_ended = false;
     };
@@ -130,8 +131,9 @@ class Service {
       return std::move(*result);
     }
   };
-  using Done = std::function<void()>;  // called by the other thread at the end
+  using Done = std::function<void()>;  // called by the other thread at the end; throws nothing
   using Task = std::function<void(Done)>;
+  struct Waiting;
   boost::asio::awaitable<void> run(Task task);
 
   boost::asio::io_context& network_;
@@ -144,7 +146,8 @@ class Service {
   std::map<std::string, int64_t> waiting_, running_;  // rows of each adapter
   int64_t num_waiting_ = 0, num_running_ = 0;
   std::string ended_by_;
-  bool is_draining_ = false, is_refreshing_ = false;
+  bool is_draining_ = false;
+  std::atomic<bool> is_refreshing_ = false;
 };
 
 }  // namespace heddle::serve

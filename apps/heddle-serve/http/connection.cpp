@@ -35,9 +35,9 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
       : context_(std::move(context)),
         stream_(std::forward<Args>(args)...),
         read_ahead_(stream_.get_executor()) {
-    ++context_->num_open;
     close_ = [this] { close(); };
     context_->open.insert(&close_);
+    ++context_->num_open;
   }
   ~Connection() override {
     --context_->num_open;
@@ -49,12 +49,16 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
 
   net::awaitable<void> run() {
     const auto self = this->shared_from_this();
+    // Asio drops a coroutine where it finds no memory for its next step.
+    struct Closing {
+      Connection& connection;
+      ~Closing() { connection.close(); }
+    } closing{*this};
     try {
       while (co_await serve_one()) {
       }
     } catch (const std::exception&) {  // the client has gone or was too slow, or there is no memory
     }
-    close();
   }
 
   void set_headers(Headers headers) override { headers_ = std::move(headers); }
@@ -67,6 +71,9 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     if (is_head_) message.body().clear();
     expire(context_->write_time);
     http::response_serializer<http::string_body> serializer{message};
+    // Half an answer cannot become another one: the connection ends.
+    if (std::exchange(has_answered_, true))
+      throw boost::system::system_error(net::error::shut_down);
     if (is_head_) {
       co_await http::async_write_header(stream_, serializer, net::use_awaitable);
     } else {
@@ -85,6 +92,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     }
     expire(context_->write_time);
     http::response_serializer<http::empty_body> serializer{message};
+    has_answered_ = true;
     co_await http::async_write_header(stream_, serializer, net::use_awaitable);
   }
 
@@ -126,7 +134,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     beast::get_lowest_layer(stream_).expires_after(time);
   }
 
-  void close() {
+  void close() noexcept {
     error_code ignored;
     beast::get_lowest_layer(stream_).socket().shutdown(net::ip::tcp::socket::shutdown_both,
                                                        ignored);
@@ -182,7 +190,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
                                      net::redirect_error(net::use_awaitable, error));
     context_->idle.erase(&close_);
     version_ = parser.is_header_done() ? parser.get().version() : 11;
-    is_head_ = false;
+    is_head_ = has_answered_ = false;
     headers_.clear();
     keeps_alive_ = parser.is_header_done() && parser.get().keep_alive();
     if (error) co_return co_await refuse(error);
@@ -242,6 +250,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   unsigned version_ = 11;
   bool is_reading_ = false, is_gone_ = false;
   bool keeps_alive_ = false, is_chunked_ = false, is_head_ = false;
+  bool has_answered_ = false;  // the request, or has begun to
 };
 
 }  // namespace
