@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json_fwd.hpp>
+#include "files/json.h"
 
 namespace heddle::chat_template {
 
@@ -29,7 +29,7 @@ class ChatTemplate {
   /// tools and so on. Throws Error with name and line where the template fails, calls
   /// raise_exception (its message ends the text) or passes a limit of values/limits.h on nesting,
   /// evaluation steps or memory.
-  [[nodiscard]] std::string render(const nlohmann::ordered_json& variables) const;
+  [[nodiscard]] std::string render(const files::Json& variables) const;
 
   /// What strftime_now tells: local time of the system unless set here.
   void set_clock(std::function<std::time_t()> clock) { clock_ = std::move(clock); }

@@ -1,9 +1,8 @@
 #include "chat_template/chat_templates.h"
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/error.h"
 
+#include "chat_template/conversation.h"
 #include "files/printable.h"
 
 namespace heddle::chat_template {
@@ -31,9 +30,10 @@ const ChatTemplate& ChatTemplates::pick(bool with_tools) const {
   return *default_;
 }
 
-std::string ChatTemplates::render(Conversation conversation, const SpecialTokens& tokens) const {
+std::string ChatTemplates::render(const Conversation& conversation,
+                                  const SpecialTokens& tokens) const {
   const ChatTemplate& chosen = pick(conversation.has_tools());
-  return chosen.render(*variables_of(std::move(conversation), tokens));
+  return chosen.render(*variables_of(conversation, tokens));
 }
 
 }  // namespace heddle::chat_template

@@ -5,9 +5,11 @@
 #include <string>
 
 #include "chat_template/chat_template.h"
-#include "chat_template/conversation.h"
+#include "chat_template/special_tokens.h"
 
 namespace heddle::chat_template {
+
+struct Conversation;  // conversation.h
 
 /// The chat templates of a model. Most have one; some have several, each with a name: "default" and
 /// "tool_use" among them.
@@ -26,7 +28,8 @@ class ChatTemplates {
   /// Throws Error(kUnsupported) with the names where that one is not there.
   [[nodiscard]] const ChatTemplate& pick(bool with_tools) const;
   /// The text for the conversation, by the template that is for it.
-  [[nodiscard]] std::string render(Conversation conversation, const SpecialTokens& tokens) const;
+  [[nodiscard]] std::string render(const Conversation& conversation,
+                                   const SpecialTokens& tokens) const;
 
  private:
   std::optional<ChatTemplate> default_, tool_use_;

@@ -4,18 +4,18 @@
 #include <map>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/error.h"
 
-#include "files/json_document.h"
-#include "files/parse_json.h"
+#include "chat_template/conversation.h"
+#include "files/json_tree.h"
+#include "files/json_value.h"
 #include "files/printable.h"
 
 namespace heddle::model {
 namespace {
 
-using nlohmann::ordered_json;
+using files::Json;
+using files::JsonTree;
 
 int32_t read_token(const files::GgufFile& file, std::string_view key, size_t vocab_size) {
   if (file.find(key) == nullptr) return tokenizer::kNoToken;
@@ -111,20 +111,20 @@ namespace {
 /// their own.
 constexpr size_t kMaxJsonDepth = 100;
 
-chat_template::JsonValue parse_field(std::string_view text, const char* name) {
+JsonTree parse_field(std::string_view text, const char* name) {
   if (text.empty()) return {};
-  return files::parse_json<ordered_json>(text, name, {.depth = kMaxJsonDepth});
+  return files::parse_json(text, name, {.depth = kMaxJsonDepth});
 }
 
-/// Member by member: a list in braces is made of arrays that no document owns.
-chat_template::JsonValue messages_of(std::span<const ChatTurn> turns) {
-  chat_template::JsonValue messages(ordered_json::array());
+JsonTree messages_of(std::span<const ChatTurn> turns) {
+  JsonTree tree;
+  files::JsonArray& messages = tree->emplace_array();
   for (const ChatTurn& turn : turns) {
-    ordered_json& message = (*messages).emplace_back(ordered_json::object());
-    files::add_member(message, "role") = turn.role;
-    files::add_member(message, "content") = turn.content;
+    files::JsonObject& message = messages.emplace_back(nullptr).emplace_object();
+    message.emplace("role", turn.role);
+    message.emplace("content", turn.content);
   }
-  return messages;
+  return tree;
 }
 
 std::string stripped(std::string_view text) {
@@ -135,15 +135,14 @@ std::string stripped(std::string_view text) {
 }
 
 /// What the last message says: its content, or the text of its last part.
-std::string last_content(const ordered_json& messages) {
-  if (!messages.is_array() || messages.empty() || !messages.back().is_object()) return {};
-  const auto content = messages.back().find("content");
-  if (content == messages.back().end()) return {};
-  if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array() || content->empty() || !content->back().is_object()) return {};
-  const auto text = content->back().find("text");
-  const bool is_text = text != content->back().end() && text->is_string();
-  return is_text ? text->get<std::string>() : std::string();
+std::string last_content(const Json& messages) {
+  const auto last_of = [](const Json& list, const char* key) {
+    const files::JsonArray* const array = list.if_array();
+    return array == nullptr || array->empty() ? nullptr : files::find_member(array->back(), key);
+  };
+  const Json* text = last_of(messages, "content");
+  if (text != nullptr && text->is_array()) text = last_of(*text, "text");
+  return std::string(text != nullptr && text->is_string() ? files::text_of(*text) : "");
 }
 
 /// Cuts off what the template wrote behind the last message's content, which may have lost the
@@ -162,9 +161,8 @@ void end_in_message(std::string& text, const std::string& content) {
 
 std::string render_chat(const chat_template::ChatTemplates& templates, const Chat& chat,
                         const chat_template::SpecialTokens& special_tokens, int64_t max_context) {
-  chat_template::JsonValue messages = chat.messages_json.empty()
-                                          ? messages_of(chat.turns)
-                                          : parse_field(chat.messages_json, "messages_json");
+  JsonTree messages = chat.messages_json.empty() ? messages_of(chat.turns)
+                                                 : parse_field(chat.messages_json, "messages_json");
   std::string content;
   if (chat.continue_final_message) {
     HEDDLE_CHECK(!chat.add_generation_prompt,

@@ -6,7 +6,8 @@
 
 #include "heddle/core/error.h"
 
-#include "files/parse_json.h"
+#include "files/json_text.h"
+#include "files/json_value.h"
 #include "files/printable.h"
 #include "model/families/family.h"
 #include "model/source/read_json.h"
@@ -58,7 +59,7 @@ FolderModel::FolderModel(const std::string& folder)
   for (const std::string& key : settings.unread()) {
     const auto& value = settings_->at(key);
     const bool is_neutral = std::ranges::find(kNeutralSettings, key) != kNeutralSettings.end();
-    if (!is_neutral && !value.is_null() && value != false) unread_.push_back(key);
+    if (!is_neutral && !value.is_null() && !files::is_bool(value, false)) unread_.push_back(key);
   }
 }
 
@@ -79,9 +80,9 @@ std::vector<std::string> FolderModel::file_paths() const {
 std::string FolderModel::settings_path() const { return file(kConfig); }
 
 ModelNames FolderModel::names() const {
-  const auto found = settings_->find("_name_or_path");
-  return folder_model_names(
-      folder_, found != settings_->end() && found->is_string() ? found->get<std::string>() : "");
+  const files::Json* const found = files::find_member(*settings_, "_name_or_path");
+  const bool is_named = found != nullptr && found->is_string();
+  return folder_model_names(folder_, std::string(is_named ? files::text_of(*found) : ""));
 }
 
 tokenizer::Tokenizer FolderModel::tokenizer() const {
@@ -94,18 +95,17 @@ std::vector<int32_t> FolderModel::end_tokens() const {
   for (const char* name : {kGenerationConfig, kConfig}) {
     if (!has_file(name)) continue;
     const auto settings = read_json(file(name));
-    const auto found = settings->find("eos_token_id");
-    if (found == settings->end() || found->is_null()) continue;
-    const auto add = [&](const nlohmann::json& id) {
-      HEDDLE_CHECK(id.is_number_integer() && id.get<int64_t>() >= 0 &&
-                       id.get<int64_t>() < config_.vocab_size,
-                   file(name), ": eos_token_id is ", files::printable(found->dump()),
+    const files::Json* const found = files::find_member(*settings, "eos_token_id");
+    if (found == nullptr || found->is_null()) continue;
+    const auto add = [&](const files::Json& entry) {
+      const auto id = files::integer_in(entry, 0, config_.vocab_size - 1);
+      HEDDLE_CHECK(id, file(name), ": eos_token_id is ", files::printable(files::json_text(*found)),
                    ", expected ids below ", config_.vocab_size);
-      const auto value = id.get<int32_t>();
+      const auto value = static_cast<int32_t>(*id);
       if (std::ranges::find(ids, value) == ids.end()) ids.push_back(value);
     };
     if (found->is_array()) {
-      for (const nlohmann::json& id : *found) add(id);
+      for (const files::Json& id : found->get_array()) add(id);
     } else {
       add(*found);
     }

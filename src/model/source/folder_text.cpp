@@ -4,7 +4,7 @@
 
 #include "heddle/core/error.h"
 
-#include "files/parse_json.h"
+#include "files/json_value.h"
 #include "model/source/read_json.h"
 #include "tokenizer/tokenizer_json.h"
 
@@ -78,21 +78,23 @@ chat_template::ChatTemplates FolderText::chat_templates() const {
   if (!has_file(kTokenizerConfig)) return {};
   const std::string where = file(kTokenizerConfig) + ": chat_template";
   const auto settings = read_json(file(kTokenizerConfig));
-  const auto found = settings->find("chat_template");
-  if (found == settings->end() || found->is_null()) return {};
+  const files::Json* const found = files::find_member(*settings, "chat_template");
+  if (found == nullptr || found->is_null()) return {};
   if (found->is_string()) {
-    sources["default"] = found->get<std::string>();
+    sources["default"] = files::text_of(*found);
     return ChatTemplates::from(sources, where);
   }
-  HEDDLE_CHECK(found->is_array(), where, " is ", files::json_kind(found->type()),
+  HEDDLE_CHECK(found->is_array(), where, " is ", files::json_kind(*found),
                ", expected a string or a list of templates with names");
-  for (const nlohmann::json& entry : *found) {
-    const bool is_named = entry.is_object() && entry.contains("name") &&
-                          entry["name"].is_string() && entry.contains("template") &&
-                          entry["template"].is_string();
-    HEDDLE_CHECK(is_named, where, " holds ", files::json_kind(entry.type()),
+  for (const files::Json& entry : found->get_array()) {
+    const files::Json *const name = files::find_member(entry, "name"), *const source =
+                                                                           files::find_member(
+                                                                               entry, "template");
+    const bool is_named =
+        name != nullptr && name->is_string() && source != nullptr && source->is_string();
+    HEDDLE_CHECK(is_named, where, " holds ", files::json_kind(entry),
                  ", expected objects of a name and a template");
-    sources[entry["name"].get<std::string>()] = entry["template"].get<std::string>();
+    sources[std::string(files::text_of(*name))] = files::text_of(*source);
   }
   return ChatTemplates::from(sources, where);
 }
@@ -104,11 +106,12 @@ chat_template::SpecialTokens FolderText::special_tokens() const {
     const auto settings = read_json(file(name));
     for (const char* role : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
                              "cls_token", "mask_token"}) {
-      auto found = settings->find(role);
-      if (found == settings->end() || tokens.contains(role)) continue;
-      const nlohmann::json* value = &*found;  // a text, or an object of it and its flags
-      if (value->is_object() && value->contains("content")) value = &(*value)["content"];
-      if (value->is_string()) tokens[role] = value->get<std::string>();
+      const files::Json* const found = files::find_member(*settings, role);
+      if (found == nullptr || tokens.contains(role)) continue;
+      // A text, or an object of it and its flags.
+      const files::Json* const content = files::find_member(*found, "content");
+      const files::Json& value = content == nullptr ? *found : *content;
+      if (value.is_string()) tokens[role] = files::text_of(value);
     }
   }
   return tokens;

@@ -9,9 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "files/gguf.h"
+#include "files/json.h"
 
 namespace heddle::model {
 
@@ -101,7 +100,7 @@ class GgufSettings : public Settings {
 /// Settings of a JSON object, which outlives this object. A key "a.b" is member b of member a.
 class JsonSettings : public Settings {
  public:
-  JsonSettings(const nlohmann::json& object, std::string path)
+  JsonSettings(const files::Json& object, std::string path)
       : object_(object), path_(std::move(path)) {}
 
   [[nodiscard]] bool is_gguf() const override { return false; }
@@ -119,12 +118,12 @@ class JsonSettings : public Settings {
   [[nodiscard]] std::vector<std::string> unread() const;
 
  private:
-  [[nodiscard]] const nlohmann::json* find(const SettingName& name) const;
-  [[nodiscard]] const nlohmann::json& get(const SettingName& name) const;
-  [[noreturn]] void wrong(const SettingName& name, const nlohmann::json& value,
+  [[nodiscard]] const files::Json* find(const SettingName& name) const;
+  [[nodiscard]] const files::Json& get(const SettingName& name) const;
+  [[noreturn]] void wrong(const SettingName& name, const files::Json& value,
                           const char* expected) const;
 
-  const nlohmann::json& object_;
+  const files::Json& object_;
   std::string path_;
   mutable std::set<std::string, std::less<>> read_;
 };
