@@ -25,7 +25,8 @@ class Options(Structure):
     _fields_ = [("device", String)] + [(name, c_int32) for name in ("max_batch", "num_threads", "page_size", "prefill_chunk")] + [
         ("max_context", c_int64), ("kv_memory", c_int64), ("kv_type", String), ("weights", String), ("adapter_dir", String),
         ("adapter_memory", c_int64), ("adapter_host_memory", c_int64), ("max_batch_adapters", c_int64),
-        ("max_batch_adapter_bytes", c_int64), ("on_load", c_void_p), ("user_data", c_void_p)]
+        ("max_batch_adapter_bytes", c_int64), ("generation_config", String), ("on_load", c_void_p), ("user_data", c_void_p),
+        ("strict", c_bool), ("on_warning", c_void_p)]
 
 
 class Message(Structure):
@@ -83,6 +84,7 @@ def open_library(path):
     library.heddle_engine_last_error.restype = c_char_p
     arguments = {
         "options_init": [POINTER(Options)], "request_init": [POINTER(Request)],
+        "apply_defaults": [c_void_p, POINTER(Request)],
         "create": [POINTER(c_void_p), String, POINTER(Options)], "destroy": [c_void_p],
         "add_adapter": [c_void_p, String, String, c_bool], "remove_adapter": [c_void_p, String],
         "submit_each": [c_void_p, POINTER(Request), POINTER(Variant), c_size_t, POINTER(c_int64)],

@@ -244,7 +244,7 @@ class Editing(Case):
         with self.terminal("--use", "base", "--max-tokens", "2", env={"LC_ALL": "C"}) as chat:
             chat.expect("base>")
             chat.type("/système é\n")
-            chat.expect("there is no command /système")
+            chat.expect("unknown command /système")
 
 
 if __name__ == "__main__":

@@ -170,11 +170,11 @@ class Lines(Case):
         (want,) = self.answers("Opposites: hot", options=options).splitlines()
         out, err = self.chat("loom " * 100, "Opposites: hot", options=options, code=1)
         self.assertEqual(out, want + "\n")
-        self.assertRegex(err, r"^heddle: the prompt has 1\d\d tokens, the context holds 64 with the answer; the message is left out\n$")
+        self.assertRegex(err, r"^heddle: the prompt has 1\d\d tokens, the context holds 64 with the answer; the message is not kept\n$")
         # A conversation that has grown too long goes on after /reset.
         out, err = self.chat(*["Opposites: hot"] * 4, "/reset", "Opposites: hot", options=options, code=1)
         self.assertEqual(out.splitlines()[0::len(out.splitlines()) - 1], [want, want])
-        self.assertIn("context holds 64 with the answer; the message is left out, /reset makes room\n", err)
+        self.assertIn("context holds 64 with the answer; the message is not kept, /reset makes room\n", err)
         out, err = self.chat(WHY, options=["--max-context", 50, "--max-tokens", 100])
         self.assertRegex(err, r"^\(cut off after \d+ tokens: the context is full; /reset makes room\)\n$")
 

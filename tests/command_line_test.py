@@ -245,7 +245,7 @@ class WrongInput(Case):
         self.refused("generate", "--max-context", "9000", "Hi", says=["9000", "8192"])
         self.refused("generate", "--stats", "/no/such/folder/file", "Hi", says=["/no/such/folder/file"])
         self.refused("fly", says=["fly"])
-        self.refused(says=["subcommand"])
+        self.refused(says=["a command is missing"])
 
     def test_missing_and_broken_models(self):
         self.refused("generate", "--model", "/no/such.gguf", "Hi", says=["/no/such.gguf", "No such file"])

@@ -126,13 +126,13 @@ class HelpTexts(Case):
                 self.assertRegex(program, rf"\n  {topic}  +\S")
                 self.assertGreater(len(out.splitlines()), 4)
         for topic, words in (("rows", ("messages", "custom_id", "min_p", "line")), ("answers", ("hash", "finish_reason")),
-                             ("exit-codes", ("130", "143")), ("adapters", ("--use base",)), ("resume", ("torn",))):
+                             ("exit-codes", ("130", "143")), ("adapters", ("--use base",)), ("resume", ("incomplete",))):
             _, out, _ = run("help", topic)
             for word in words:
                 self.assertIn(word, out)
 
     def test_errors(self):
-        for arguments, words in ((["help", "rwos"], ["rwos", "nearest is rows", *TOPICS]), ([], ["subcommand", "--help"]),
+        for arguments, words in ((["help", "rwos"], ["rwos", "nearest is rows", *TOPICS]), ([], ["a command is missing", "--help"]),
                                  (["completion", "tcsh"], ["tcsh", "bash"]), (["completion"], ["SHELL"]),
                                  (["help", "rows", "rows"], ["rows"])):
             code, out, err = run(*arguments)
@@ -233,7 +233,7 @@ class Zsh(Case):
         for name in ("a", "b", "base"):
             terminal.wait_for(rf"\b{name}\b")
         terminal.send("\x15heddle generate --to\t\t")
-        terminal.wait_for(r"--top-k +-- Draws from the K most likely")
+        terminal.wait_for(r"--top-k +-- Samples from the K most likely")
         terminal.send("\x15heddle help res\t\r")
         terminal.wait_for("<help><resume>")
         terminal.send("heddle completion \t\t")

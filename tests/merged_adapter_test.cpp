@@ -137,8 +137,9 @@ TEST_P(MergedAdapter, GivesTheTokensOfTheAdapter) {
   const std::string path = (std::filesystem::temp_directory_path() /
                             ("heddle-merged-" + adapter + "-" + std::to_string(getpid()) + ".gguf"))
                                .string();
-  write_merged(path, files::GgufFile(testing::model_path()),
-               model::PeftAdapter(testing::adapter_folder() + adapter));
+  model::PeftAdapter stored(testing::adapter_folder() + adapter);
+  stored.load();
+  write_merged(path, files::GgufFile(testing::model_path()), stored);
   std::vector<Completion> merged;
   {
     Engine engine({.model_path = path});

@@ -136,7 +136,7 @@ class Resume(Case):
         done = len(self.parse(before))
         num_run, skipped, err = self.resume("--prompts", path)
         self.assertEqual((num_run, skipped), (120 - done, done))
-        self.assertIn("torn", err)
+        self.assertIn("incomplete", err)
         stored = self.stored()
         self.assertEqual(sorted(a["index"] for a in stored), list(range(120)))
         self.assertEqual({a["index"]: a["token_ids"] for a in stored}, wanted)

@@ -73,14 +73,14 @@ class WhichAdapter(Case):
 
 
 class Fields(Case):
-    def test_an_unknown_field_is_an_error_with_the_nearest_one(self):
+    def test_an_unknown_field_is_an_error_with_the_one_that_was_meant(self):
         good = {"prompt": "Hi"}
         for row, words in [
                 (dict(good, temprature=1), ['"temprature"', "temperature"]),
                 (dict(good, max_token=1), ['"max_token"', "max_tokens"]),
                 (dict(good, Adapter="x"), ['"Adapter"', "adapter"]),
                 (dict(good, custom_ids="x"), ['"custom_ids"', "custom_id"]),
-                (dict(good, **{"x" * 5000: 1}), ["xxx...", "nearest"]),
+                (dict(good, **{"x" * 5000: 1}), ["xxx...", "unknown field"]),
                 ({"messages": [{"role": "user", "content": "x", "roll": 1}]}, ["messages[0]", '"roll"', "role"]),
                 ('{"prompt": "a", "prompt": "b"}', ['"prompt"', "twice"]),
                 ('{"prompt": "a", "metadata": {"x": 1, "x": 2}}', ['"x"', "twice"]),
@@ -90,15 +90,17 @@ class Fields(Case):
 
     def test_fields_of_conversations_reach_the_template_and_the_hash(self):
         row = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
-        rows = [row, dict(row, add_generation_prompt=False), dict(row, tools=[{"a": 1}]), dict(row, documents=[{"a": 1}]),
-                dict(row, chat_template_kwargs={"a": 1}), {"messages": [dict(row["messages"][0], name="Ann")], "max_tokens": 1}]
+        parts = {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], "max_tokens": 1}
+        rows = [row, dict(row, add_generation_prompt=False), dict(row, tools=[]), dict(row, chat_template_kwargs={"a": 1}),
+                {"messages": [dict(row["messages"][0], name="Ann")], "max_tokens": 1}, parts]
         answers = self.answers("--prompts", self.rows(*rows))
         self.assertEqual(len({answer["hash"] for answer in answers}), len(rows))
         whole, without = answers[0]["prompt_tokens"], answers[1]["prompt_tokens"]
         self.assertGreater(whole, without)
         self.assertEqual([answer["prompt_tokens"] for answer in answers[2:]], [whole] * 4)
-        parts = {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]}  # the model's template adds text
-        self.refused("generate", "--prompts", self.rows(parts), says=["rows.jsonl, line 1", "chat template, line", "str and list"])
+        for field in ("tools", "documents"):  # the model's template reads neither
+            self.refused("generate", "--prompts", self.rows(dict(row, **{field: [{"a": 1}]})),
+                         says=["rows.jsonl, line 1", f"has no place for {field}"])
 
     def test_ids_are_echoed_as_they_are(self):
         row = {"prompt": "Hi", "max_tokens": 1}

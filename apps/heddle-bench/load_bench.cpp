@@ -19,7 +19,7 @@
 #include "engine/engine_options.h"
 #include "engine/weight_options.h"
 #include "figures.h"
-#include "files/mapped_file.h"
+#include "files/open_file.h"
 #include "model/decoder/decoder_weights.h"
 #include "model/decoder/weight_upload.h"
 #include "model/source/model_files.h"
@@ -34,8 +34,8 @@ constexpr size_t kPieceBytes = size_t{16} << 20;
 /// Copies a file to the device: each piece is read by all threads of the context at once, while the
 /// copy of the one in front is under way.
 void copy_file(const ExecContext& ctx, const std::string& path, std::byte* to) {
-  const files::MappedFile file(path);
-  const size_t size = file.bytes().size();
+  const files::OpenFile file(path);
+  const size_t size = file.size();
   const ExecContext host{.threads = ctx.threads};
   model::WeightUpload upload(ctx);
   for (size_t begin = 0; begin < size; begin += kPieceBytes) {

@@ -1,5 +1,6 @@
 // The program heddle-serve, which `heddle serve` runs.
 #include <algorithm>
+#include <csignal>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "command_line.h"
 #include "config_file.h"
 #include "help/help_commands.h"
+#include "log_pattern.h"
 #include "routes/log_line.h"
 #include "server.h"
 
@@ -44,8 +46,9 @@ int run(int argc, char** argv) {
 }  // namespace heddle::serve
 
 int main(int argc, char** argv) {
+  std::signal(SIGHUP, SIG_IGN);  // until the server has its handler
   spdlog::set_default_logger(spdlog::stderr_color_mt("heddle"));
-  spdlog::set_pattern("heddle: %v");
+  heddle::app::set_log_pattern("heddle: %*");
   try {
     return heddle::serve::run(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -10,7 +10,9 @@
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
+#include "access_warnings.h"
 #include "engine/service.h"
+#include "http/buffers.h"
 #include "http/listener.h"
 #include "memory.h"
 #include "open_model.h"
@@ -31,17 +33,18 @@ constexpr std::chrono::seconds kGiveUp{10};
 struct Server::State {
   State(const app::ServeOptions& options, const std::function<Engine()>& open)
       : options_(options),
+        reread_signal_(io_, SIGHUP),
         access_(options),
-        service_(io_, options, open(), [this] { end_with_engine(); }),
+        buffers_(std::make_shared<Buffers>(options.max_buffered)),
+        service_(io_, options, buffers_, open(), [this] { end_with_engine(); }),
         routes_(service_, access_, [this] { return listener_.num_connections(); }),
         listener_(
-            io_, listener_options(options),
+            io_, listener_options(options), buffers_,
             [this](const HttpRequest& head) { return access_.check(head); },
             [this](const HttpRequest& request, Responder& responder) {
               return routes_.handle(request, responder, reserve_.refill());
             }),
         end_signals_(io_, SIGINT, SIGTERM),
-        reread_signal_(io_, SIGHUP),
         drain_timer_(io_) {}
 
   int run() {
@@ -51,6 +54,9 @@ struct Server::State {
     listener_.start();
     spdlog::info("listening on {}://{}:{}", options_.tls_cert.empty() ? "http" : "https",
                  options_.host, listener_.port());
+    for (const std::string& warning : access_warnings(options_)) {
+      spdlog::warn("warning: {}", warning);
+    }
     for (;;) {
       try {
         io_.run();
@@ -80,7 +86,7 @@ struct Server::State {
       if (error) return;
       wait_for_reread();
       service_.names().reread();
-      spdlog::info("the folders of adapters were read again: {} adapters",
+      spdlog::info("the adapter folders were read again: {} adapters",
                    service_.names().adapters().size());
     });
   }
@@ -114,7 +120,7 @@ struct Server::State {
         now + std::chrono::milliseconds(static_cast<int64_t>(options_.drain_timeout * 1000));
     const int64_t num_rows = service_.num_rows();
     drain();
-    spdlog::info("ending: {} answers are at work", num_rows);
+    spdlog::info("shutting down: {} answers are still running", num_rows);
   }
 
   /// Looks again until no connection is left: what runs in them refers to all that is here.
@@ -124,7 +130,7 @@ struct Server::State {
     if (now >= drain_end_) listener_.close_all();
     if (listener_.is_stopped() && listener_.num_connections() == 0) return io_.stop();
     if (now >= drain_end_ + kGiveUp) {
-      spdlog::error("{} connections do not end", listener_.num_connections());
+      spdlog::error("{} connections are still open", listener_.num_connections());
       std::quick_exit(kExitFailed);
     }
     drain_timer_.expires_after(kDrainLook);
@@ -138,11 +144,13 @@ struct Server::State {
   app::ServeOptions options_;
   MemoryReserve reserve_;
   net::io_context io_{1};
+  net::signal_set reread_signal_;  // first: one that comes while the model is loaded counts later
   Access access_;
+  std::shared_ptr<Buffers> buffers_;  // rows of the engine's thread have it as well
   Service service_;
   Routes routes_;
   Listener listener_;
-  net::signal_set end_signals_, reread_signal_;
+  net::signal_set end_signals_;
   net::steady_timer drain_timer_;
   std::chrono::steady_clock::time_point drain_end_{};
 };

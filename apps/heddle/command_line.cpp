@@ -1,7 +1,9 @@
 #include "command_line.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <map>
 #include <sstream>
 
 #include "heddle/config.h"
@@ -28,7 +30,7 @@ void add_adapters(std::vector<NamedAdapter>& adapters, const std::string& text) 
   const size_t at = text.find('=');
   HEDDLE_CHECK(at != std::string::npos && at > 0 && at + 1 < text.size(), "--adapter ", text,
                ": expected NAME=DIR");
-  const std::string name = text.substr(0, at), folder = text.substr(at + 1);
+  const std::string name = text.substr(0, at), folder = find_adapter_path(text.substr(at + 1));
   HEDDLE_CHECK(name != kBaseName, "--adapter ", text, ": the name ", kBaseName,
                " stands for the model without an adapter");
   const std::vector<std::string> several = adapters_in(folder);
@@ -45,7 +47,7 @@ CLI::Validator number_in(float low, float high) {
             const bool is_in =
                 CLI::detail::lexical_cast(text, number) && number >= low && number <= high;
             std::ostringstream range;
-            range << text << " is no number from " << low << " to " << high;
+            range << text << " is not a number from " << low << " to " << high;
             return is_in ? std::string() : range.str();
           },
           ""};
@@ -78,22 +80,23 @@ void add_penalty_options(CLI::App& command, AnswerOptions& options) {
   SamplingOptions& sampling = options.sampling;
   command
       .add_option(
-          "--repetition-penalty", sampling.repetition_penalty,
-          "Divides logits above 0 of tokens in prompt and answer, multiplies others; 1: off")
-      ->capture_default_str()
+          "--repetition-penalty", options.given.repetition_penalty,
+          "Divides positive logits of tokens in prompt or answer, multiplies negative ones; 1: off")
+      ->default_str("1")
       ->check(number_in(std::numeric_limits<float>::min(), 1e6f))
       ->type_name("X")
       ->group(kGroup);
   command
-      .add_option("--frequency-penalty", sampling.frequency_penalty,
-                  "Taken from a token's logit each time that it is in the answer, -2 to 2; 0: off")
+      .add_option(
+          "--frequency-penalty", sampling.frequency_penalty,
+          "Subtracted from a token's logit each time that it is in the answer, -2 to 2; 0: off")
       ->capture_default_str()
       ->check(number_in(-2.0f, 2.0f))
       ->type_name("X")
       ->group(kGroup);
   command
       .add_option("--presence-penalty", sampling.presence_penalty,
-                  "Taken from the logits of tokens in the answer, -2 to 2; 0: off")
+                  "Subtracted from the logits of tokens in the answer, -2 to 2; 0: off")
       ->capture_default_str()
       ->check(number_in(-2.0f, 2.0f))
       ->type_name("X")
@@ -104,27 +107,26 @@ void add_penalty_options(CLI::App& command, AnswerOptions& options) {
           [&options](const std::vector<std::string>& texts) {
             for (const std::string& text : texts) options.logit_bias.push_back(read_bias(text));
           },
-          "Added to a token's logit, -100 to 100; may be given many times")
+          "Added to a token's logit, -100 to 100; can be repeated")
       ->allow_extra_args(false)
       ->type_name("ID=X")
       ->group(kGroup);
   command
       .add_option("--min-tokens", options.min_tokens,
-                  "Tokens of an answer before anything but --max-tokens ends it")
+                  "Minimum number of tokens before anything but --max-tokens ends an answer")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber)
       ->type_name("N")
       ->group(kGroup);
   command
       .add_option("--stop-token-id", options.stop_token_ids,
-                  "A token that ends an answer; may be given many times")
+                  "Token that ends an answer; can be repeated")
       ->allow_extra_args(false)
       ->check(CLI::NonNegativeNumber)
       ->type_name("ID")
       ->group(kGroup);
   command
-      .add_option("--bad-word", options.bad_words,
-                  "A word that answers do not have; may be given many times")
+      .add_option("--bad-word", options.bad_words, "Word that no answer contains; can be repeated")
       ->allow_extra_args(false)
       ->type_name("TEXT")
       ->group(kGroup);
@@ -155,7 +157,7 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
   command
       .add_option_function<std::string>(
           "--device", [&engine](const std::string& text) { engine.device = read_device(text); },
-          "Where the model runs: cpu, cuda or cuda:1; auto: a GPU where one is found")
+          "Where the model runs: cpu, cuda or cuda:1; auto: a GPU if one is found")
       ->default_str(kAuto)
       ->type_name("DEVICE")
       ->group(kGroup);
@@ -165,90 +167,103 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
       ->group(kGroup);
   command
       .add_option("--max-context", engine.max_context,
-                  "Tokens of one row, prompt and answer; 0: as the model was made for")
+                  "Maximum number of tokens in a row, prompt and answer; 0: the model's own limit")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber)
       ->group(kGroup);
-  command.add_option("--page-size", engine.page_size, "Tokens in a page of the KV cache")
+  command.add_option("--page-size", engine.page_size, "Tokens per page of the KV cache")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096))
       ->group(kGroup);
   command
       .add_option("--prefill-chunk", engine.prefill_chunk,
-                  "Prompt tokens a step takes in; 0: 512, on a GPU 2048")
+                  "Maximum number of prompt tokens per step; 0: 512, on a GPU 2048")
       ->capture_default_str()
       ->check(CLI::Range(0, 65536))
       ->group(kGroup);
-  add_size(
-      "--kv-memory", engine.kv_memory,
-      "Memory of the KV cache, say 8G; auto: half of what is free. Rows wait when it is in use");
+  add_size("--kv-memory", engine.kv_memory,
+           "Memory for the KV cache, such as 8G; auto: half of the free memory. Rows wait while it "
+           "is in use");
   command
       .add_option_function<std::string>(
           "--kv-type", [&engine](const std::string& text) { engine.kv_type = unless_auto(text); },
-          "Type of the KV cache: f32 (on the CPU), or f16 or bf16, which take half its memory "
-          "and round; auto: f32, on a GPU the type of the activations")
+          "Type of the KV cache: f32 (on the CPU), or f16 or bf16, which take half the memory and "
+          "round; auto: f32, on a GPU the type of the activations")
       ->default_str(kAuto)
       ->type_name("TYPE")
       ->group(kGroup);
   add_size("--adapter-memory", engine.adapter_memory,
-           "Memory of all adapters, say 1G; auto: with --adapters a quarter of what is free, else "
-           "no limit. Those of --adapters make room for one another");
+           "Memory for all adapters, such as 1G; auto: with --adapters a quarter of the free "
+           "memory, otherwise no limit. Those of --adapters make room for one another");
   add_size("--adapter-host-memory", engine.adapter_host_memory,
-           "On a GPU host memory for copies of adapters of --adapters, from which they come to the "
-           "GPU; auto: a quarter of what is free");
+           "On a GPU: host memory for copies of adapters from --adapters, from which they are "
+           "loaded onto the GPU; auto: a quarter of the free memory");
   command
       .add_option("--max-batch-adapters", engine.max_batch_adapters,
-                  "Adapters that rows which run at once may use; 0: no bound")
+                  "Maximum number of adapters that rows which run at once may use; 0: no limit")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber)
       ->group(kGroup);
   add_size("--max-batch-adapter-bytes", engine.max_batch_adapter_bytes,
-           "Bytes of these adapters' weights, say 64M; auto: no bound");
+           "Maximum size of these adapters' weights, such as 64M; auto: no limit");
 }
 
 void add_input_options(CLI::App& command, GenerateOptions& options) {
   constexpr const char* kGroup = "Input";
-  CLI::Option* prompts =
-      command.add_option("PROMPT", options.prompts, "Prompts; a single - is --prompts -")
-          ->group(kGroup);
+  CLI::Option* prompts = command
+                             .add_option("PROMPT", options.prompts,
+                                         "Prompts; a single - reads them from standard input")
+                             ->group(kGroup);
   command
       .add_option("--prompts", options.prompts_path,
-                  "File of one JSON object a line; - reads standard input as it comes")
+                  "File with a JSON object or a prompt on each line; - reads standard input as "
+                  "lines arrive")
       ->type_name("FILE")
       ->excludes(prompts)
       ->group(kGroup);
-  command.add_flag("--raw", options.raw, "Prompts are plain text, without the chat template")
+  const std::map<std::string, LineFormat> formats = {
+      {kAuto, LineFormat::kAuto}, {"jsonl", LineFormat::kJson}, {"text", LineFormat::kText}};
+  command
+      .add_option("--input", options.input,
+                  "Format of the lines: jsonl, a JSON object each; text, a prompt each; auto: "
+                  "jsonl if the file name says so or the first line begins with {, otherwise text")
+      ->transform(CLI::CheckedTransformer(formats).description(""))
+      ->default_str(kAuto)
+      ->type_name("FORMAT")
+      ->group(kGroup);
+  command.add_flag("--raw", options.raw, "Takes prompts as plain text, without the chat template")
       ->group(kGroup);
   command
       .add_flag("--keep-going", options.keep_going,
-                "Wrong rows of a file are answered with their error; the others run")
+                "Answers invalid rows of a file with their error, and runs the others")
       ->group(kGroup);
 }
 
 void add_output_options(CLI::App& command, GenerateOptions& options) {
   constexpr const char* kGroup = "Output";
   command
-      .add_flag("--json", options.json, "One JSON object a row, written when the row is finished")
+      .add_flag("--json", options.json, "One JSON object per row, written when the row is finished")
       ->group(kGroup);
   command.add_flag("--ordered", options.ordered, "With --json: rows in the order of the input")
       ->group(kGroup);
   command
-      .add_option("--hold", options.hold,
-                  "Finished rows that wait for an earlier one, at most; then no row is admitted")
+      .add_option(
+          "--hold", options.hold,
+          "Maximum number of finished rows that wait for an earlier one; then no row is admitted")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()))
       ->type_name("N")
       ->group(kGroup);
   command
       .add_option("--resume", options.resume_path,
-                  "Appends JSON answers to this file and skips the rows that it answers")
+                  "Appends JSON answers to this file and skips the rows that it already answers")
       ->type_name("FILE")
       ->group(kGroup);
   command.add_flag("--logprobs", options.logprobs, "With --json: log-probabilities of the tokens")
       ->group(kGroup);
   command
       .add_option("--top-logprobs", options.answer.top_logprobs,
-                  "With --json: so many most likely tokens at each place, up to 100")
+                  "With --json: this many of the most likely tokens at each position, up to 100")
       ->capture_default_str()
       ->check(CLI::Range(0, 100))
       ->type_name("N")
@@ -259,7 +274,7 @@ void add_output_options(CLI::App& command, GenerateOptions& options) {
       ->group(kGroup);
   command
       .add_option("--n", options.answer.n,
-                  "Answers to each prompt, 1 to 128; answer i draws with the row's seed + i")
+                  "Answers per prompt, 1 to 128; answer i draws with the row's seed + i")
       ->capture_default_str()
       ->check(CLI::Range(1, 128))
       ->type_name("N")
@@ -267,15 +282,16 @@ void add_output_options(CLI::App& command, GenerateOptions& options) {
   command.add_option("--stats", options.stats_path, "Writes times and counts to this file")
       ->type_name("FILE")
       ->group(kGroup);
-  command.add_flag("-q,--quiet", options.quiet, "No progress, statistics and notes")->group(kGroup);
+  command.add_flag("-q,--quiet", options.quiet, "No progress, statistics or notes")->group(kGroup);
 }
 
 void add_generate(CLI::App& app, GenerateOptions& options) {
-  CLI::App* command =
-      app.add_subcommand("generate", "Answers prompts, each with an adapter of its own");
+  CLI::App* command = app.add_subcommand("generate", "Answers prompts, each with its own adapter");
   add_input_options(*command, options);
   add_model_options(*command, options.model);
-  command->add_option("--max-batch", options.model.engine.max_batch, "Rows that run at once")
+  command
+      ->add_option("--max-batch", options.model.engine.max_batch,
+                   "Maximum number of rows that run at once")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096))
       ->group("Engine");
@@ -288,28 +304,43 @@ void add_generate(CLI::App& app, GenerateOptions& options) {
 }
 
 void add_chat(CLI::App& app, ChatOptions& options) {
-  CLI::App* command =
-      app.add_subcommand("chat", "A conversation, on a terminal or with lines of standard input");
+  CLI::App* command = app.add_subcommand(
+      "chat", "Holds a conversation, on a terminal or with lines of standard input");
   add_model_options(*command, options.model);
   add_answer_options(*command, options.answer);
   constexpr const char* kGroup = "Conversation";
   command
       ->add_flag_callback(
           "--no-history", [&options] { options.history = false; },
-          "Lines of the terminal are not kept for later runs")
+          "Does not keep the lines that are typed for later runs")
       ->group(kGroup);
   command
       ->add_flag("--timings", options.timings,
-                 "Tokens and seconds after each answer, on standard error")
+                 "Shows tokens and seconds after each answer, on standard error")
       ->group(kGroup);
   command->footer("heddle chat --adapter sql=examples/adapters/sql");
 }
 
 void add_inspect(CLI::App& app, std::string& path) {
-  CLI::App* command = app.add_subcommand("inspect", "Tells what a model or an adapter holds");
-  command->add_option("PATH", path, "A GGUF file, or the folder of a model or an adapter")
-      ->required();
+  CLI::App* command = app.add_subcommand("inspect", "Shows what a model or an adapter contains");
+  command->add_option("PATH", path, "GGUF file, or folder of a model or an adapter")->required();
   command->footer("heddle inspect examples/adapters/sql");
+}
+
+/// Options whose value names something refuse an empty one: it is a variable of a shell that was
+/// not set, and would be as if the option was not given.
+void refuse_empty_values(CLI::App& command) {
+  constexpr std::array<std::string_view, 10> kNaming = {
+      "NAME", "FILE", "DIR", "NAME=DIR", "TYPE", "DEVICE", "SIZE", "ADDRESS", "ORIGIN", "ID=X"};
+  for (CLI::Option* option : command.get_options()) {
+    const std::string type = option->get_type_name();
+    if (std::ranges::find(kNaming, type.substr(0, type.find(':'))) == kNaming.end()) continue;
+    option->check(CLI::Validator(
+        [type](const std::string& text) {
+          return text.empty() ? "is empty, expected " + type : std::string();
+        },
+        ""));
+  }
 }
 
 }  // namespace
@@ -328,20 +359,27 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
           [&options](const std::vector<std::string>& texts) {
             for (const std::string& text : texts) add_adapters(options.adapters, text);
           },
-          "A PEFT adapter and its name; may be given many times")
+          "PEFT adapter to load, and its name; can be repeated")
       ->allow_extra_args(false)
       ->type_name("NAME=DIR")
       ->group(kGroup);
   command
       .add_option("--adapters", options.engine.adapter_dir,
-                  "Folder of adapters, each found by the name of its folder when it is first asked "
-                  "for")
+                  "Folder of adapters; each is loaded when its folder's name is first asked for")
       ->type_name("DIR")
       ->group(kGroup);
   command
+      .add_option("--generation-config", options.engine.generation_config,
+                  "Source of temperature, top-k, top-p, min-p, repetition penalty and max-tokens "
+                  "where they are not given: auto, the model's generation_config.json or GGUF "
+                  "file; none; or the path of such a file or its folder")
+      ->default_str(kAuto)
+      ->type_name("FROM")
+      ->group(kGroup);
+  command
       .add_flag("--strict", options.strict,
-                "An adapter made for another model and a setting of the model that heddle does not "
-                "know are errors, not warnings")
+                "Makes errors of warnings about the model and its adapters: an adapter made for "
+                "another model, settings that heddle does not know or do")
       ->group(kGroup);
   command
       .add_option_function<std::string>(
@@ -359,47 +397,55 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
 void add_answer_options(CLI::App& command, AnswerOptions& options) {
   constexpr const char* kGroup = "Answers";
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-  SamplingOptions& sampling = options.sampling;
-  command.add_option("--use", options.use, "The adapter to use; base: the model without one")
+  GenerationDefaults& given = options.given;  // else the model's files say it
+  command.add_option("--use", options.use, "Adapter to use; base: the model without one")
       ->type_name("NAME")
       ->group(kGroup);
-  command.add_option("--system", options.system, "System message in front of each conversation")
+  command
+      .add_option("--system", options.system, "System message at the start of each conversation")
       ->type_name("TEXT")
       ->group(kGroup);
   command
-      .add_option("--max-tokens", options.max_tokens,
-                  "Tokens of an answer, at most; 0: the prompt's log-probabilities alone")
-      ->capture_default_str()
+      .add_option("--max-tokens", given.max_tokens,
+                  "Maximum number of tokens in an answer; 0: only the prompt's log-probabilities")
+      ->default_str("256")
       ->check(CLI::Range(int64_t{0}, kMax))
       ->type_name("N")
       ->group(kGroup);
-  command.add_option("--temperature", sampling.temperature, "0: the most likely token")
-      ->capture_default_str()
+  command
+      .add_option("--temperature", given.temperature,
+                  "Sampling temperature; 0: always the most likely token")
+      ->default_str("0")
       ->check(number_in(0.0f, 1e6f))
       ->type_name("X")
       ->group(kGroup);
-  command.add_option("--top-k", sampling.top_k, "Draws from the K most likely tokens; 0: off")
-      ->capture_default_str()
+  command.add_option("--top-k", given.top_k, "Samples from the K most likely tokens; 0: off")
+      ->default_str("0")
       ->check(CLI::Range(0, std::numeric_limits<int>::max()))
       ->type_name("K")
       ->group(kGroup);
   command
-      .add_option("--top-p", sampling.top_p, "Draws from the tokens that hold this mass; 1: off")
-      ->capture_default_str()
+      .add_option("--top-p", given.top_p,
+                  "Samples from the most likely tokens that have this probability together; 1: off")
+      ->default_str("1")
       ->check(number_in(std::numeric_limits<float>::min(), 1.0f))
       ->type_name("P")
       ->group(kGroup);
-  command.add_option("--min-p", sampling.min_p, "Least share of the best token's mass; 0: off")
-      ->capture_default_str()
+  command
+      .add_option("--min-p", given.min_p,
+                  "Minimum probability of a token, as a share of the most likely token's; 0: off")
+      ->default_str("0")
       ->check(number_in(0.0f, 1.0f))
       ->type_name("P")
       ->group(kGroup);
-  command.add_option("--stop", options.stop, "The text ends before this; may be given many times")
+  command.add_option("--stop", options.stop, "Ends the answer before this text; can be repeated")
       ->allow_extra_args(false)
       ->type_name("TEXT")
       ->group(kGroup);
   add_penalty_options(command, options);
-  command.add_option("--seed", sampling.seed, "Row i without a seed draws with this number + i")
+  command
+      .add_option("--seed", options.sampling.seed,
+                  "Row i draws with this number + i unless it has a seed of its own")
       ->capture_default_str()
       ->type_name("N")
       ->group(kGroup);
@@ -413,6 +459,7 @@ void declare_commands(CLI::App& app, CommandLine& line) {
   add_serve(app, line.serve);
   add_inspect(app, line.inspected);
   add_help_commands(app, line.help);
+  for (CLI::App* command : app.get_subcommands({})) refuse_empty_values(*command);
   app.footer(
       "heddle generate \"What is a loom?\"\n"
       "heddle generate --adapter sql=examples/adapters/sql \"SQL: count cars\"");

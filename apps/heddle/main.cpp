@@ -1,5 +1,6 @@
 // The program heddle: its subcommands are declared in command_line.cpp.
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
@@ -17,6 +18,7 @@
 #include "chat/chat.h"
 #include "command_line.h"
 #include "generate/generate.h"
+#include "log_pattern.h"
 
 namespace heddle::app {
 namespace {
@@ -28,6 +30,7 @@ constexpr int kExitFailed = 1, kExitWrongInput = 2;
 [[noreturn]] void run_server_program(char** argv) {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string program = (self.parent_path() / "heddle-serve").string();
+  std::signal(SIGHUP, SIG_IGN);  // until the server has its handler
   execv(program.c_str(), argv);
   throw_error(ErrorCode::kInvalidArgument, program, ": ", std::strerror(errno),
               "; build it with `make serve`");
@@ -46,7 +49,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForVersion& request) {
     return app.exit(request);
   }
-  HEDDLE_CHECK(!app.get_subcommands().empty(), "a subcommand is missing (see heddle --help)");
+  HEDDLE_CHECK(!app.get_subcommands().empty(), "a command is missing (see heddle --help)");
   if (run_help_command(app, line.help)) return 0;
   if (app.got_subcommand("inspect")) {
     inspect(std::cout, line.inspected);
@@ -62,7 +65,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   spdlog::set_default_logger(spdlog::stderr_color_mt("heddle"));
-  spdlog::set_pattern("heddle: %v");
+  heddle::app::set_log_pattern("heddle: %*");
   try {
     return heddle::app::run(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <unistd.h>
 #include <utility>
 
@@ -22,6 +23,24 @@ std::string names_of(const std::vector<NamedAdapter>& adapters) {
   return names + kBaseName;
 }
 
+/// Where the folder of --adapters has an adapter of the name; empty: nowhere.
+std::string in_folder(const ModelInfo& model, const ModelOptions& options,
+                      const std::string& name) {
+  namespace fs = std::filesystem;
+  if (options.engine.adapter_dir.empty()) return {};
+  std::string path;
+  try {
+    path = find_adapter(options.engine.adapter_dir, name);
+  } catch (const Error&) {  // a request for it would get the same error
+    return {};
+  }
+  std::error_code error;
+  const bool is_adapter =
+      fs::is_regular_file(path, error) || fs::exists(path + "/adapter_config.json", error);
+  const bool is_model = fs::equivalent(path, model.path, error);
+  return is_adapter && !is_model ? path : std::string();
+}
+
 /// The line of progress of a load, which is gone when it ends, however it ends.
 class LoadLine {
  public:
@@ -40,7 +59,10 @@ class LoadLine {
 Engine load(EngineOptions options, bool quiet) {
   LoadLine line;
   if (!quiet && isatty(STDERR_FILENO) != 0) {
-    options.on_load = [&line](int64_t done, int64_t total) { line.update(done, total); };
+    options.on_load = [&line, given = options.on_load](int64_t done, int64_t total) {
+      if (given) given(done, total);
+      line.update(done, total);
+    };
   }
   return Engine(options);
 }
@@ -79,11 +101,18 @@ void tell_engine(const Engine& engine) {
   spdlog::info("weights: {:.2f} GB loaded in {:.2f} s, {:.1f} GB/s", gigabytes, model.load_seconds,
                gigabytes / std::max(model.load_seconds, 1e-9));
   tell_weights(model);
+  for (const std::string& note : model.notes) spdlog::info("{}", note);
+  const std::string defaults = model.generation.describe();
+  if (defaults.empty()) return;
+  spdlog::info("from {}, where options and requests do not say it: {}", model.generation.path,
+               defaults);
 }
 
 Engine open_model(const ModelOptions& options, bool quiet,
                   const std::function<void(const Engine&)>& tell) {
   EngineOptions engine_options = options.engine;
+  engine_options.strict = options.strict;
+  engine_options.on_warning = [](const std::string& what) { spdlog::warn("warning: {}", what); };
   engine_options.model_path = find_model(engine_options.model_path);
   Engine engine = load(engine_options, quiet);
   std::vector<std::string> warnings;
@@ -95,16 +124,47 @@ Engine open_model(const ModelOptions& options, bool quiet,
     warn(engine.model().settings_path + ": " + shown(key) +
          " is a setting that heddle does not know");
   }
+  for (const std::string& what : engine.model().warnings) warn(what);
+  const GenerationDefaults& generation = engine.model().generation;
+  for (const std::string& what : generation.not_done) {
+    warn(generation.path + ": " + shown(what) + ", which heddle does not do");
+  }
   for (const NamedAdapter& named : options.adapters) {
-    const AdapterInfo adapter = engine.add_adapter(named.name, named.folder);
-    if (adapter.names_this_model) continue;
-    warn("adapter " + adapter.name + " (" + adapter.folder + ") was made for " +
-         shown(adapter.base_model) + ", the model is " + shown(engine.model().name) + " (" +
-         engine.model().path + ")");
+    for (std::string& what : engine.add_adapter(named.name, named.folder).warnings) {
+      warnings.push_back(std::move(what));
+    }
   }
   tell(engine);
   for (const std::string& what : warnings) spdlog::warn("warning: {}", what);
   return engine;
+}
+
+std::vector<std::string> names_of_base(const ModelInfo& model) {
+  const std::filesystem::path path = model.path;
+  std::vector<std::string> names = {kBaseName, path.stem().string(), path.filename().string(),
+                                    path.string(), model.name};
+  std::erase(names, "");
+  return names;
+}
+
+void check_adapter_names(const ModelInfo& model, const ModelOptions& options,
+                         const std::vector<std::string>& base_names) {
+  const std::vector<NamedAdapter>& given = options.adapters;
+  for (const std::string& name : base_names) {
+    const auto same = std::ranges::find(given, name, &NamedAdapter::name);
+    HEDDLE_CHECK(same == given.end(), "the adapter ", quote(name), " (", same->folder,
+                 ") has a name of the base model; give it another one");
+    const std::string found = in_folder(model, options, name);
+    HEDDLE_CHECK(found.empty(), "the adapter ", quote(name), " (", found,
+                 ") has a name of the base model; rename it in ", options.engine.adapter_dir);
+  }
+  for (const NamedAdapter& adapter : given) {
+    const std::string found = in_folder(model, options, adapter.name);
+    std::error_code error;
+    HEDDLE_CHECK(found.empty() || std::filesystem::equivalent(found, adapter.folder, error),
+                 "two adapters are called ", quote(adapter.name), ": ", adapter.folder, " and ",
+                 found, "; give one of them another name");
+  }
 }
 
 std::vector<std::string> adapter_names(const ModelOptions& options) {
@@ -129,7 +189,7 @@ std::string adapter_in_use(const ModelOptions& options, const std::string& use) 
     return use;
   }
   HEDDLE_CHECK(adapters.size() <= 1,
-               "several adapters are given, choose one with --use: ", names_of(adapters));
+               "several adapters are given; choose one with --use: ", names_of(adapters));
   return adapters.empty() ? "" : adapters.front().name;
 }
 

@@ -23,12 +23,15 @@ struct ModelOptions {
   bool strict = false;  // an adapter that names another model is an error
 };
 
-/// How answers are made where a row does not say it.
+/// How answers are made where a row does not say it. `max_tokens` and `sampling` are the program's
+/// own; what the model's files give goes before it, and what the command line gives before that
+/// (complete_answer).
 struct AnswerOptions {
   std::string use;  // an adapter, or kBaseName; empty: not given
   std::optional<std::string> system;
   int64_t max_tokens = 256;
   SamplingOptions sampling;  // row i draws with seed + i
+  GenerationDefaults given;  // on the command line
   std::vector<std::string> stop;
   std::vector<TokenBias> logit_bias;
   int64_t min_tokens = 0;
@@ -39,11 +42,19 @@ struct AnswerOptions {
   int64_t n = 1;  // answers to each prompt
 };
 
+/// What lines of a file or of standard input are.
+enum class LineFormat : uint8_t {
+  kAuto,  // rows in JSON where the name says so or the first line begins with {, else prompts
+  kJson,
+  kText,
+};
+
 struct GenerateOptions {
   ModelOptions model;
   AnswerOptions answer;
   std::string prompts_path;          // "-": standard input; empty: `prompts`
   std::vector<std::string> prompts;  // messages of a user, or plain text with `raw`
+  LineFormat input = LineFormat::kAuto;
   bool raw = false;
   bool keep_going = false;  // wrong rows of a file are answered with their error
   bool json = false, ordered = false, logprobs = false, quiet = false;
@@ -51,6 +62,9 @@ struct GenerateOptions {
   std::string resume_path;  // empty: answers go to standard output
   std::string stats_path;   // empty: no file
 };
+
+/// Tokens of a chat answer where neither request, command line nor model says how many.
+inline constexpr int64_t kDefaultMaxTokens = 4096;
 
 /// How much one request may ask for; more is refused with 400, a longer body with 413.
 struct RequestLimits {
@@ -62,7 +76,9 @@ struct RequestLimits {
   int64_t bad_words = 256;
   int64_t logit_bias = 1024;  // entries
   int64_t top_logprobs = 20;
-  int64_t default_max_tokens = 4096;  // of an answer where the request gives none
+  // Of an answer where the request gives none; not given: as the model's files have it, else
+  // kDefaultMaxTokens.
+  std::optional<int64_t> default_max_tokens{};
 };
 
 /// What `heddle serve` is told.
@@ -78,11 +94,13 @@ struct ServeOptions {
   bool ignore_unknown_fields = false;
   bool allow_request_templates = false;
   RequestLimits limits;
-  int64_t max_waiting = 1024;  // rows that wait for a place in the batch
+  GenerationDefaults generation;  // of the model's files, when it is loaded
+  int64_t max_waiting = 1024;     // rows that wait for a place in the batch
   int max_connections = 4096;
-  int64_t stream_buffer = 1 << 20;  // bytes of a stream that its reader has not taken
-  double stream_timeout = 30;       // seconds that a reader may take nothing
-  double drain_timeout = 30;        // seconds that rows have to end after SIGTERM
+  int64_t stream_buffer = 1 << 20;   // bytes of a stream that its reader has not taken
+  int64_t max_buffered = 256 << 20;  // bytes of bodies and answers that are held, in all
+  double stream_timeout = 30;        // seconds that a reader may take nothing
+  double drain_timeout = 30;         // seconds that rows have to end after SIGTERM
   bool log_json = false;
   std::string config;  // TOML file; read before the options are
 };

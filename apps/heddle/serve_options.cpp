@@ -40,30 +40,38 @@ void add_network_options(CLI::App& command, ServeOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(0, 65535))
       ->group(kGroup);
-  CLI::Option* cert = command.add_option("--tls-cert", options.tls_cert, "PEM file; serves HTTPS")
-                          ->type_name("FILE")
-                          ->group(kGroup);
-  CLI::Option* key = command.add_option("--tls-key", options.tls_key, "PEM file of its key")
-                         ->type_name("FILE")
-                         ->group(kGroup);
+  CLI::Option* cert =
+      command
+          .add_option("--tls-cert", options.tls_cert, "PEM file with the certificate; serves HTTPS")
+          ->type_name("FILE")
+          ->group(kGroup);
+  CLI::Option* key =
+      command.add_option("--tls-key", options.tls_key, "PEM file with its private key")
+          ->type_name("FILE")
+          ->group(kGroup);
   cert->needs(key);
   key->needs(cert);
-  command.add_option("--max-connections", options.max_connections, "Open connections, at most")
+  command
+      .add_option("--max-connections", options.max_connections,
+                  "Maximum number of open connections")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000))
       ->group(kGroup);
   add_size(command, "--stream-buffer", options.stream_buffer, "1M",
-           "Bytes of a stream that its reader has not taken; then the answer is cut off")
+           "Bytes of a stream that wait for a slow reader; when they are full the answer pauses")
+      ->group(kGroup);
+  add_size(command, "--max-buffered", options.max_buffered, "256M",
+           "Bytes of unfinished bodies and of answers that wait for their readers, in all")
       ->group(kGroup);
   command
       .add_option("--stream-timeout", options.stream_timeout,
-                  "Seconds that a reader may take nothing")
+                  "Seconds in which a reader may take nothing before its answer ends")
       ->capture_default_str()
       ->check(CLI::PositiveNumber)
       ->group(kGroup);
   command
       .add_option("--drain-timeout", options.drain_timeout,
-                  "Seconds that rows have to end after SIGTERM")
+                  "Seconds that running rows have to finish after SIGTERM")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber)
       ->group(kGroup);
@@ -73,34 +81,35 @@ void add_access_options(CLI::App& command, ServeOptions& options) {
   constexpr const char* kGroup = "Access";
   command
       .add_option("--api-key-file", options.api_key_file,
-                  "File of keys, one a line, one of which each request must bring")
+                  "File of keys, one per line; each request must bring one of them")
       ->type_name("FILE")
       ->group(kGroup);
   command
-      .add_option("--admin-key-file", options.admin_key_file,
-                  "File of keys for loading and unloading adapters; without it there is no such "
-                  "route")
+      .add_option(
+          "--admin-key-file", options.admin_key_file,
+          "File of keys for loading and unloading adapters; without it these routes do not exist")
       ->type_name("FILE")
       ->group(kGroup);
   command
       .add_option("--allowed-host", options.allowed_hosts,
-                  "A name in the header Host besides the address and localhost; *: any; many times")
+                  "Name that the header Host may have besides the address and localhost; *: any; "
+                  "can be repeated")
       ->allow_extra_args(false)
       ->type_name("NAME")
       ->group(kGroup);
   command
       .add_option("--cors-origin", options.cors_origins,
-                  "An origin whose pages may use the server; *: all; many times")
+                  "Origin whose pages may use the server; *: all; can be repeated")
       ->allow_extra_args(false)
       ->type_name("ORIGIN")
       ->group(kGroup);
   command
       .add_flag("--allow-request-templates", options.allow_request_templates,
-                "Requests may bring a chat template of their own")
+                "Lets requests bring a chat template of their own")
       ->group(kGroup);
   command
       .add_flag("--ignore-unknown-fields", options.ignore_unknown_fields,
-                "Fields of requests that heddle does not know are ignored, not refused")
+                "Ignores fields of requests that heddle does not know, instead of refusing them")
       ->group(kGroup);
 }
 
@@ -115,19 +124,32 @@ void add_limit(CLI::App& command, const char* name, int64_t& value, int64_t most
 
 void add_limit_options(CLI::App& command, ServeOptions& options) {
   RequestLimits& limits = options.limits;
-  add_size(command, "--max-body", limits.body_bytes, "8M", "Bytes of a request's body")
+  add_size(command, "--max-body", limits.body_bytes, "8M", "Maximum size of a request's body")
       ->group("Limits");
-  add_limit(command, "--max-messages", limits.messages, kMost, "Messages of a conversation");
-  add_limit(command, "--max-prompts", limits.prompts, kMost, "Prompts of a completion request");
-  add_limit(command, "--max-n", limits.n, 128, "Answers to one prompt");
-  add_limit(command, "--max-stop-strings", limits.stop_strings, kMost, "Stop strings");
-  add_limit(command, "--max-bad-words", limits.bad_words, kMost, "Entries of bad_words");
-  add_limit(command, "--max-logit-bias", limits.logit_bias, kMost, "Entries of logit_bias");
-  add_limit(command, "--max-top-logprobs", limits.top_logprobs, 100, "Most likely tokens told");
-  add_limit(command, "--default-max-tokens", limits.default_max_tokens, kMost,
-            "Tokens of an answer where a chat request gives no number");
-  add_limit(command, "--max-waiting", options.max_waiting, kMost,
-            "Answers that wait for a place in the batch; then requests get 429");
+  add_limit(command, "--max-messages", limits.messages, kMost,
+            "Maximum number of messages in a conversation");
+  add_limit(command, "--max-prompts", limits.prompts, kMost,
+            "Maximum number of prompts in a completion request");
+  add_limit(command, "--max-n", limits.n, 128, "Maximum number of answers to one prompt");
+  add_limit(command, "--max-stop-strings", limits.stop_strings, kMost,
+            "Maximum number of stop strings");
+  add_limit(command, "--max-bad-words", limits.bad_words, kMost,
+            "Maximum number of entries of bad_words");
+  add_limit(command, "--max-logit-bias", limits.logit_bias, kMost,
+            "Maximum number of entries of logit_bias");
+  add_limit(command, "--max-top-logprobs", limits.top_logprobs, 100,
+            "Maximum number of most likely tokens listed at a position");
+  command
+      .add_option("--default-max-tokens", limits.default_max_tokens,
+                  "Tokens of a chat answer if the request does not say it; without this option the "
+                  "model's generation_config.json may say it")
+      ->default_str(std::to_string(kDefaultMaxTokens))
+      ->check(CLI::Range(int64_t{0}, kMost))
+      ->type_name("N")
+      ->group("Limits");
+  add_limit(
+      command, "--max-waiting", options.max_waiting, kMost,
+      "Maximum number of answers that wait for a place in the batch; further requests get 429");
 }
 
 /// --max-body also is HEDDLE_SERVE_MAX_BODY.
@@ -145,33 +167,35 @@ void add_environment(CLI::App& command) {
 }  // namespace
 
 void add_serve(CLI::App& app, ServeOptions& options) {
-  CLI::App* command = app.add_subcommand("serve", "Serves the OpenAI API over many adapters");
+  CLI::App* command =
+      app.add_subcommand("serve", "Serves an OpenAI-compatible API with many adapters");
   add_model_options(*command, options.model);
-  command->get_option("--adapters")->description("The same as --lora-root");
+  command->get_option("--adapters")->description("Same as --lora-root");
   command
-      ->add_option(
-          "--lora-root", options.model.engine.adapter_dir,
-          "Folder of adapters, each found by the name of its folder when it is first asked "
-          "for")
+      ->add_option("--lora-root", options.model.engine.adapter_dir,
+                   "Folder of adapters; each is loaded when its folder's name is first asked for")
       ->type_name("DIR")
       ->group("Model");
-  command->add_option("--max-batch", options.model.engine.max_batch, "Rows that run at once")
+  command
+      ->add_option("--max-batch", options.model.engine.max_batch,
+                   "Maximum number of rows that run at once")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096))
       ->group("Engine");
   command
       ->add_option("--served-model-name", options.served_names,
-                   "Name of the base model in requests and answers; many times")
-      ->allow_extra_args(false)
+                   "Names of the base model, the first of them used in answers; default: the name "
+                   "of its file or folder")
       ->type_name("NAME")
       ->group("Model");
   add_network_options(*command, options);
   add_access_options(*command, options);
   add_limit_options(*command, options);
-  command->add_flag("--log-json", options.log_json, "Log lines are JSON objects")->group("Log");
+  command->add_flag("--log-json", options.log_json, "Writes log lines as JSON objects")
+      ->group("Log");
   command
       ->add_option("--config", options.config,
-                   "TOML file of options: port = 8080; those given here go before it")
+                   "TOML file of options, such as port = 8080; options given here override it")
       ->type_name("FILE")
       ->group("Configuration");
   add_environment(*command);

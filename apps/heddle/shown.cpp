@@ -74,4 +74,24 @@ std::string quote(std::string_view text) {
   return as_json(std::string(start) + (start.size() < text.size() ? "..." : ""));
 }
 
+/// By table 3-7 of Unicode 15: the range of the second byte keeps out what is written too long,
+/// surrogates, and what is above U+10FFFF.
+bool is_utf8(std::string_view text) {
+  const auto byte = [&text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (size_t i = 0; i < text.size();) {
+    const unsigned char first = byte(i++);
+    if (first < 0x80) continue;
+    if (first < 0xC2 || first > 0xF4) return false;
+    const size_t num_more = first < 0xE0 ? 1 : first < 0xF0 ? 2 : 3;
+    const unsigned char low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
+    const unsigned char high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+    if (text.size() - i < num_more || byte(i) < low || byte(i) > high) return false;
+    for (size_t j = i + 1; j < i + num_more; ++j) {
+      if ((byte(j) & 0xC0) != 0x80) return false;
+    }
+    i += num_more;
+  }
+  return true;
+}
+
 }  // namespace heddle::app

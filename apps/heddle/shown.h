@@ -13,4 +13,6 @@ namespace heddle::app {
 /// At most 60 bytes of it between double quotes, as JSON writes it: with \n, \" and the like.
 [[nodiscard]] std::string quote(std::string_view text);
 
+[[nodiscard]] bool is_utf8(std::string_view text);
+
 }  // namespace heddle::app

@@ -42,7 +42,7 @@ extern "C" {
 
 /* ---- Version, errors ------------------------------------------------------------------------- */
 
-#define HEDDLE_ENGINE_ABI_VERSION 6
+#define HEDDLE_ENGINE_ABI_VERSION 7
 
 /* HEDDLE_ENGINE_ABI_VERSION of the library that is loaded; it fits this header when both are equal.
  */
@@ -81,9 +81,17 @@ typedef struct heddle_engine_options {
   int64_t adapter_host_memory;     /* 0: on a GPU a quarter of what is available; on the CPU none */
   int64_t max_batch_adapters;      /* 0: no bound; adapters of the rows that run at once */
   int64_t max_batch_adapter_bytes; /* 0: no bound; bytes of their weights */
+  /* {NULL, 0}: "auto", the model's own files; "none"; or a generation_config.json or its folder:
+     what heddle_engine_apply_defaults gives */
+  heddle_string generation_config;
   /* NULL; called by the thread that creates the engine while it reads the model. */
   void (*on_load)(void* user_data, int64_t done_bytes, int64_t total_bytes);
-  void* user_data; /* NULL; goes to on_load */
+  void* user_data; /* NULL; goes to on_load and on_warning */
+  bool strict;     /* false; true: what on_warning would be told of is an error */
+  /* NULL; told what is odd about an adapter, one sentence each: of one that is added in that call,
+     of one of adapter_dir by the engine's thread when it is found there anew. `warning` lives until
+     it returns. */
+  void (*on_warning)(void* user_data, heddle_string warning);
 } heddle_engine_options;
 void heddle_engine_options_init(heddle_engine_options* options);
 
@@ -148,7 +156,8 @@ enum {
   HEDDLE_ERROR_UNSUPPORTED = 2,      /* nothing is wrong with it, but heddle does not have it */
   HEDDLE_ERROR_UNKNOWN_ADAPTER = 3,  /* no adapter has the name */
   HEDDLE_ERROR_OUT_OF_MEMORY = 4,    /* for the row, or there is never room for its adapters */
-  HEDDLE_ERROR_ENGINE_ENDED = 5      /* the GPU has failed: all later requests end so, too */
+  HEDDLE_ERROR_ENGINE_ENDED = 5,     /* the GPU has failed: all later requests end so, too */
+  HEDDLE_ERROR_NOT_FINITE = 6        /* its logits are no numbers: model or adapter is damaged */
 };
 
 /* News of a request. Every request has exactly one event whose finish_reason is not
@@ -256,6 +265,10 @@ typedef struct heddle_engine_request {
   void* user_data;                 /* NULL; goes to on_event */
 } heddle_engine_request;
 void heddle_engine_request_init(heddle_engine_request* request);
+/* Puts what the model's files say into the request: temperature, top_k, top_p, min_p,
+   repetition_penalty and max_tokens, as far as generation_config.json or the GGUF file gives them;
+   all else stays. To be called after _init and before a program's own values. */
+heddle_status heddle_engine_apply_defaults(heddle_engine* engine, heddle_engine_request* request);
 
 /* Queues a request; everything it points to is copied. *id names it in events, from 0. The first
    event may come before this returns. */

@@ -45,7 +45,8 @@ class Answer:
     """What ended the answer: the string of `stop`, or the token of `stop_token_ids`; None: neither
     did."""
     error_code: str | None = None
-    """With "error": "invalid_argument", "unsupported", "unknown_adapter", "out_of_memory", or
+    """With "error": "invalid_argument", "unsupported", "unknown_adapter", "out_of_memory",
+    "not_finite": the model or the adapter is damaged, so that its logits are no numbers, or
     "engine_ended": the GPU has failed, and all later prompts end so, too."""
 
     def __str__(self) -> str:
@@ -90,6 +91,7 @@ _EXCEPTIONS: dict[str | None, type[Exception]] = {
     "unsupported": NotImplementedError,
     "out_of_memory": MemoryError,
     "engine_ended": RuntimeError,
+    "not_finite": RuntimeError,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pathlib
 import warnings
@@ -24,10 +25,13 @@ from heddle._several import Work, run_all, work_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+_LOG = logging.getLogger("heddle")
 _DEFAULTS: dict[str, Any] = {
-    "max_tokens": 1, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "stop": [],
-    "ignore_end": False,
+    "max_tokens": 256, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0,
+    "repetition_penalty": 1.0,
 }
+"""Of prompts that do not say it, where the model's files do not either."""
+_BASE = "base"  # what the programs call the model without an adapter
 _DEFAULT_MODEL = "heddle/models/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
@@ -42,6 +46,15 @@ def _default_model() -> str:
             f"no model: {path} is missing; name one, or fetch the default with tools/fetch_model"
         )
     return str(path)
+
+
+def _check_name(name: str, folder: pathlib.Path, adapter_dir: pathlib.Path) -> None:
+    """Whether a name that is given is not that of another adapter in the folder."""
+    for found in (adapter_dir / name, adapter_dir / f"{name}.gguf"):
+        if found.exists() and folder.exists() and not found.samefile(folder):
+            raise ValueError(
+                f"two adapters are called {name}: {folder} and {found}; give one of them another name"
+            )
 
 
 def _is_number(value: object) -> bool:
@@ -82,6 +95,10 @@ class LLM:
         adapter_host_memory: The same of their copies in host memory, on a GPU (docs/adapters.md).
         max_batch_adapters: Adapters that the prompts which run at once may use; 0: no bound.
         max_batch_adapter_bytes: Bytes of the weights of these adapters; 0: no bound.
+        generation_config: Where temperature, top_k, top_p, min_p, repetition_penalty and max_tokens
+            of prompts come from that do not give them: "auto", the model's own
+            generation_config.json or GGUF file; "none"; or such a file or its folder
+            (docs/models.md).
         page_size: Tokens in a page of the KV cache.
         prefill_chunk: Tokens of prompts that one step takes in, at most; 0: 512, on a GPU 2048.
         progress: Whether lines of progress are written to standard error; None: where that is a
@@ -110,6 +127,7 @@ class LLM:
         adapter_host_memory: int = 0,
         max_batch_adapters: int = 0,
         max_batch_adapter_bytes: int = 0,
+        generation_config: str | os.PathLike[str] = "auto",
         page_size: int = 16,
         prefill_chunk: int = 0,
         progress: bool | None = None,
@@ -134,6 +152,7 @@ class LLM:
                 adapter_host_memory,
                 max_batch_adapters,
                 max_batch_adapter_bytes,
+                os.fspath(generation_config),
                 lambda done, total: bar.update(100 * done // max(total, 1), " %"),
             )
         # Also at the end of the process, which must not take the memory from under the thread.
@@ -142,8 +161,22 @@ class LLM:
         for key in info.unread_settings:
             what = f"{info.settings_path}: {key} is a setting that heddle does not know"
             warnings.warn(what, stacklevel=2)
+        self._take_defaults(info.generation)
+        for what in info.warnings:
+            warnings.warn(what, stacklevel=2)
         for name, folder in (adapters or {}).items():
+            if adapter_dir is not None:
+                _check_name(name, pathlib.Path(folder), pathlib.Path(adapter_dir))
             self.add_adapter(name, folder)
+
+    def _take_defaults(self, generation: _core.GenerationDefaults) -> None:
+        """What the model's files give goes before what this module has."""
+        for what in generation.not_done:
+            warnings.warn(f"{generation.path}: {what}, which heddle does not do", stacklevel=3)
+        given = {name: getattr(generation, name) for name in _DEFAULTS}
+        self._defaults = _DEFAULTS | {name: value for name, value in given.items() if value is not None}
+        if described := generation.describe():
+            _LOG.info("from %s, where prompts do not say it: %s", generation.path, described)
 
     def close(self) -> None:
         """Cancels what is unfinished and frees the model. What is called after it raises."""
@@ -159,6 +192,11 @@ class LLM:
     def model(self) -> _core.ModelInfo:
         """Facts of the model."""
         return self._engine.model
+
+    @property
+    def defaults(self) -> dict[str, float]:
+        """What prompts have that do not give it: temperature, max_tokens and others by name."""
+        return dict(self._defaults)
 
     @property
     def device(self) -> str:
@@ -190,10 +228,15 @@ class LLM:
             ValueError: It does not fit the model, or the name is taken. Nothing has changed then.
         """
         path = os.fspath(folder)
-        base, names_this_model = self._engine.add_adapter(name, path, replace)
-        if not names_this_model:
-            what = f"adapter {name} ({path}) was made for {base}, the model is {self.model.path}"
+        if name == _BASE:
+            raise ValueError(f"{path}: the name {name} stands for the model without an adapter")
+        for what in self._engine.add_adapter(name, path, replace):
             warnings.warn(what, stacklevel=2)
+
+    def _tell_warnings(self) -> None:
+        """What is odd about adapters of `adapter_dir` that prompts have named."""
+        for what in self._engine.take_warnings():
+            warnings.warn(what, stacklevel=4)
 
     def remove_adapter(self, name: str) -> None:
         """Takes an adapter out; prompts that were given before end with it.
@@ -206,7 +249,7 @@ class LLM:
 
     def tokenize(self, prompt: str) -> list[int]:
         """The token ids of a text as `generate` takes it."""
-        return self._engine.tokenize(self._request({"text": prompt}, None, 0, **_DEFAULTS))
+        return self._engine.tokenize(self._request({"text": prompt}, None, 0, stop=[], ignore_end=False))
 
     @overload
     def generate(
@@ -214,8 +257,9 @@ class LLM:
         prompts: str | Sequence[int],
         *,
         adapters: AdapterLists = None,
-        adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
-        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        adapter: Adapters = None, max_tokens: int | None = None,
+        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
+        min_p: float | None = None, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
         keep_going: bool = False, progress: bool | None = None,
         **sampling: Unpack[Sampling],
@@ -226,8 +270,9 @@ class LLM:
         prompts: list[str] | Sequence[Sequence[int]],
         *,
         adapters: AdapterLists = None,
-        adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
-        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        adapter: Adapters = None, max_tokens: int | None = None,
+        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
+        min_p: float | None = None, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
         keep_going: bool = False, progress: bool | None = None,
         **sampling: Unpack[Sampling],
@@ -237,8 +282,9 @@ class LLM:
         prompts: str | Sequence[int] | list[str] | Sequence[Sequence[int]],
         *,
         adapters: AdapterLists = None,
-        adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
-        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        adapter: Adapters = None, max_tokens: int | None = None,
+        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
+        min_p: float | None = None, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
         keep_going: bool = False, progress: bool | None = None,
         **sampling: Unpack[Sampling],
@@ -252,8 +298,9 @@ class LLM:
                 `[{"name": "sql", "scale": 0.5}, {"name": "slug"}]`, or a list of such lists, one
                 for each prompt.
             adapter: The adapter of all prompts, or a list with one for each; None: the base model.
-            max_tokens: Tokens of an answer; the context's end is one too.
-            temperature: 0: the most likely token.
+            max_tokens: Tokens of an answer; the context's end is one too. None: as the model's
+                files have it, else 256. So it is with the four that follow.
+            temperature: 0, which is the default: the most likely token.
             top_k: The most likely tokens alone; 0: all.
             top_p: The smallest set of tokens of this probability; 1: all.
             min_p: Tokens of at least this share of the largest probability; 0: all.
@@ -287,8 +334,9 @@ class LLM:
         conversations: str | Sequence[Message],
         *,
         adapters: AdapterLists = None,
-        adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
-        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        adapter: Adapters = None, max_tokens: int | None = None,
+        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
+        min_p: float | None = None, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
         keep_going: bool = False, progress: bool | None = None,
         system: str | None = None, tools: Sequence[Message] | None = None,
@@ -303,8 +351,9 @@ class LLM:
         conversations: list[str] | Sequence[Sequence[Message]],
         *,
         adapters: AdapterLists = None,
-        adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
-        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        adapter: Adapters = None, max_tokens: int | None = None,
+        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
+        min_p: float | None = None, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
         keep_going: bool = False, progress: bool | None = None,
         system: str | None = None, tools: Sequence[Message] | None = None,
@@ -318,8 +367,9 @@ class LLM:
         conversations: str | Sequence[Message] | list[str] | Sequence[Sequence[Message]],
         *,
         adapters: AdapterLists = None,
-        adapter: Adapters = None, max_tokens: int = 256, temperature: float = 0.0,
-        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        adapter: Adapters = None, max_tokens: int | None = None,
+        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
+        min_p: float | None = None, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
         keep_going: bool = False, progress: bool | None = None,
         system: str | None = None, tools: Sequence[Message] | None = None,
@@ -377,8 +427,9 @@ class LLM:
         prompt: str | Sequence[int],
         *,
         adapters: AdapterList | None = None,
-        adapter: str | None = None, max_tokens: int = 256, temperature: float = 0.0,
-        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        adapter: str | None = None, max_tokens: int | None = None,
+        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
+        min_p: float | None = None, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False, **sampling: Unpack[Sampling],
     ) -> Stream:
         """The answer to one prompt of `generate`, piece by piece, for `for` and `async for`.
@@ -392,6 +443,7 @@ class LLM:
             top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
             sampling=sampling,
         )
+        self._tell_warnings()
         return Stream(self._engine, request, choice, self)
 
     def stream_chat(
@@ -399,8 +451,9 @@ class LLM:
         conversation: str | Sequence[Message],
         *,
         adapters: AdapterList | None = None,
-        adapter: str | None = None, max_tokens: int = 256, temperature: float = 0.0,
-        top_k: int = 0, top_p: float = 1.0, min_p: float = 0.0, seed: int = 0,
+        adapter: str | None = None, max_tokens: int | None = None,
+        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
+        min_p: float | None = None, seed: int = 0,
         stop: str | Sequence[str] = (), ignore_end: bool = False,
         system: str | None = None, tools: Sequence[Message] | None = None,
         documents: Sequence[Message] | None = None,
@@ -420,10 +473,11 @@ class LLM:
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop),
             ignore_end=ignore_end, sampling=sampling,
         )
+        self._tell_warnings()
         return Stream(self._engine, request, choice, self)
 
-    @staticmethod
     def _request(
+        self,
         fields: dict[str, Any],
         choice: Choice,
         seed: int,
@@ -431,7 +485,11 @@ class LLM:
         **options: Any,
     ) -> _core.Request:
         name = name_of(choice) or ""
-        request = _core.Request(**fields, adapter=name, seed=wrapped_seed(seed), **options)
+        own = {key: value for key, value in options.items() if value is not None}
+        values = {**self._defaults, **own}
+        penalty = values.pop("repetition_penalty")
+        request = _core.Request(**fields, adapter=name, seed=wrapped_seed(seed), **values)
+        request.repetition_penalty = penalty
         set_adapters(request, choice)
         set_options(request, sampling or {})
         return request
@@ -458,4 +516,7 @@ class LLM:
         if progress is None:
             progress = self._progress
         shown = (len(works) > 1 and is_watched()) if progress is None else progress
-        return run_all(self._engine, works, is_one, keep_going, shown)
+        try:
+            return run_all(self._engine, works, is_one, keep_going, shown)
+        finally:
+            self._tell_warnings()

@@ -24,9 +24,9 @@ class Sampling(TypedDict, total=False):
     bad_words: Sequence[str]
     """Words that answers do not have, as in vLLM: the last token of each is not drawn behind its
     others."""
-    repetition_penalty: float
+    repetition_penalty: float | None
     """Logits above 0 of tokens in prompt or answer are divided by it, others multiplied, as in
-    transformers; 1: off."""
+    transformers; 1: off. None: as the model's files have it, else 1."""
     frequency_penalty: float
     """Subtracted for each time that a token is in the answer, -2 to 2, as in vLLM; 0: off."""
     presence_penalty: float
@@ -78,6 +78,8 @@ def set_options(request: _core.Request, options: Mapping[str, Any]) -> None:
             raise TypeError(f"unexpected keyword argument {name!r}")
         if name in SEVERAL:
             raise TypeError(f"{name} is given to a stream, which has one answer")
+        if name == "repetition_penalty" and value is None:
+            continue
         if name == "logit_bias":
             request.logit_bias = list(value.items())
         elif name in ("bad_words", "stop_token_ids", "allowed_token_ids"):

@@ -26,6 +26,7 @@ ChatTemplate ChatTemplate::parse(std::string_view source, std::string name) {
     const auto program = parse_template(source);
     program->name = std::move(name);
     ChatTemplate result;
+    result.facts_ = facts_of(*program);
     result.program_ = program;
     return result;
   } catch (const Error& error) {

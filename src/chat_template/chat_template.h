@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "chat_template/template_facts.h"
 #include "files/json.h"
 
 namespace heddle::chat_template {
@@ -31,11 +32,14 @@ class ChatTemplate {
   /// evaluation steps or memory.
   [[nodiscard]] std::string render(const files::Json& variables) const;
 
+  [[nodiscard]] const TemplateFacts& facts() const { return facts_; }
+
   /// What strftime_now tells: local time of the system unless set here.
   void set_clock(std::function<std::time_t()> clock) { clock_ = std::move(clock); }
 
  private:
   std::shared_ptr<const Program> program_;  // shared by copies: it never changes
+  TemplateFacts facts_;
   std::function<std::time_t()> clock_ = [] { return std::time(nullptr); };
 };
 

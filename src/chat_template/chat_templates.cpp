@@ -1,8 +1,12 @@
 #include "chat_template/chat_templates.h"
 
+#include <vector>
+
 #include "heddle/core/error.h"
 
+#include "chat_template/client_messages.h"
 #include "chat_template/conversation.h"
+#include "files/json_value.h"
 #include "files/printable.h"
 
 namespace heddle::chat_template {
@@ -30,10 +34,22 @@ const ChatTemplate& ChatTemplates::pick(bool with_tools) const {
   return *default_;
 }
 
-std::string ChatTemplates::render(const Conversation& conversation,
-                                  const SpecialTokens& tokens) const {
+std::string ChatTemplates::render(Conversation conversation, const SpecialTokens& tokens) const {
   const ChatTemplate& chosen = pick(conversation.has_tools());
-  return chosen.render(*variables_of(conversation, tokens));
+  std::vector<ArgumentText> arguments;
+  if (conversation.is_from_client) {
+    check_are_read(conversation, chosen.facts());
+    arguments = adapt_messages(*conversation.messages, chosen.facts());
+  }
+  files::JsonTree variables = variables_of(conversation, tokens);
+  if (arguments.empty()) return chosen.render(*variables);
+  try {
+    return chosen.render(*variables);
+  } catch (const Error&) {
+    // Some templates, such as DeepSeek's, join arguments to text and cannot have an object there.
+    restore_arguments(*variables, arguments);
+    return chosen.render(*variables);
+  }
 }
 
 }  // namespace heddle::chat_template

@@ -28,8 +28,7 @@ class ChatTemplates {
   /// Throws Error(kUnsupported) with the names where that one is not there.
   [[nodiscard]] const ChatTemplate& pick(bool with_tools) const;
   /// The text for the conversation, by the template that is for it.
-  [[nodiscard]] std::string render(const Conversation& conversation,
-                                   const SpecialTokens& tokens) const;
+  [[nodiscard]] std::string render(Conversation conversation, const SpecialTokens& tokens) const;
 
  private:
   std::optional<ChatTemplate> default_, tool_use_;

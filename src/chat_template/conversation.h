@@ -14,6 +14,9 @@ struct Conversation {
   files::JsonTree documents{};  // an array of objects
   files::JsonTree kwargs{};     // further variables of the template, an object
   bool add_generation_prompt = true;
+  /// The messages come from a client of a chat API and take the form that the template reads, see
+  /// client_messages.h; else they stay as they are, as with apply_chat_template.
+  bool is_from_client = false;
 
   /// Tools are given, be it none: what chooses the template for tools.
   [[nodiscard]] bool has_tools() const;

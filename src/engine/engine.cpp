@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <exception>
 #include <new>
 #include <utility>
@@ -28,7 +29,10 @@ void Engine::State::fill_info() {
           .context_length = config.context_length,
           .files = files->file_paths(),
           .settings_path = files->settings_path(),
-          .unread_settings = files->unread_settings()};
+          .unread_settings = files->unread_settings(),
+          .warnings = files->warnings(),
+          .notes = files->notes(),
+          .generation = generation};
   info.num_parameters = files->num_parameters();
   info.weight_bytes = static_cast<int64_t>(runner.model().weights().num_bytes);
   info.read_bytes = runner.model().weights().read_bytes;
@@ -178,36 +182,51 @@ void Engine::State::collect(LaunchedStep& step, std::vector<Event>& events) {
   count_step(seconds.count(), step.num_prompt_tokens, std::ssize(step.rows));
 }
 
+/// Throws where the row's logits were no numbers. Of any others the token that is drawn has a
+/// log-probability: NaN counts as -infinity, and -infinity is drawn only where there is nothing
+/// else.
+void Engine::State::check_finite(const Sequence& row, float logprob) {
+  if (std::isfinite(logprob)) return;
+  const bool is_base = row.adapters.empty();
+  throw NotFinite(std::string("the logits of the row are NaN or infinite: ") +
+                  (is_base ? "the model has" : "the model or the adapter has") +
+                  " weights that are damaged, or too large for the type of its activations");
+}
+
 /// Adds a drawn token to the row, and the news to the events; ends the row where that was its last.
 void Engine::State::take_token(Sequence& row, int32_t token, float logprob,
                                std::vector<Event>& events) {
+  check_finite(row, logprob);
   if (!row.draws) return queue.end(row, FinishReason::kLength);
   std::string text;
   const RowText& own = text_of(row.adapter());
   const std::vector<int32_t>& end_tokens = own.end_tokens;
-  const auto holds = [token](const auto& ends) {
-    return std::ranges::find(ends, token) != ends.end();
-  };
-  const bool met_stop = holds(row.stop_tokens);
-  const bool met_end = (!row.ignore_end && holds(end_tokens)) || met_stop;
+  const bool met_stop = std::ranges::binary_search(row.stop_tokens, token);
+  const bool is_end = std::ranges::find(end_tokens, token) != end_tokens.end();
+  const bool met_end = (!row.ignore_end && is_end) || met_stop;
   if (met_stop) row.completion.stop_token = token;
+  // The embedding may have rows that are no token of the tokenizer's: they have no text.
+  const bool is_special = token < own.tokenizer->vocab_size() && own.tokenizer->is_control(token);
   if (met_end) {  // it is no part of the answer, nor are those that might have been in its place
     const size_t kept = row.completion.token_ids.size() * static_cast<size_t>(row.top_logprobs);
     row.completion.top_token_ids.resize(kept);
     row.completion.top_logprobs.resize(kept);
+    if (is_special) text = row.text.push_hidden(own.tokenizer->token_bytes(token));
   } else {
     row.tokens.push_back(token);
     row.completion.token_ids.push_back(token);
     row.completion.logprobs.push_back(logprob);
     if (row.adjustment != nullptr) row.adjustment->count(token);
-    std::string bytes;
-    // The embedding may have rows that are no token of the tokenizer's: they have no text.
-    const bool has_text = token < own.tokenizer->vocab_size() &&
-                          !(row.skips_special && own.tokenizer->is_control(token));
-    if (has_text) {
-      own.tokenizer->decode_next(token, row.decoding, bytes);
+    const bool searches = std::ssize(row.completion.token_ids) > row.min_tokens;
+    if (row.skips_special && is_special) {
+      text = row.text.push_hidden(own.tokenizer->token_bytes(token), searches);
+    } else {
+      std::string bytes;
+      if (token < own.tokenizer->vocab_size()) {
+        own.tokenizer->decode_next(token, row.decoding, bytes);
+      }
+      text = row.text.push(bytes, searches);
     }
-    text = row.text.push(bytes, std::ssize(row.completion.token_ids) > row.min_tokens);
   }
   const bool ended = met_end || row.text.stopped() || std::ssize(row.tokens) == row.max_tokens;
   if (ended) text += finish_text(row);
@@ -278,7 +297,10 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 
 const ModelInfo& Engine::model() const { return state_->info; }
 const EngineOptions& Engine::options() const { return state_->options; }
-const EngineStats& Engine::stats() const { return state_->stats; }
+const EngineStats& Engine::stats() const {
+  state_->count_adapters();  // which also come and go between steps
+  return state_->stats;
+}
 
 const std::string& Engine::ended_by() const { return state_->ended_by; }
 
@@ -332,7 +354,6 @@ std::vector<Event> Engine::step() {
   while (s.queue.running().empty() && !s.queue.waiting().empty() && s.adapters.wait()) {
     s.queue.admit();
   }
-  s.count_adapters();
   std::vector<Event> events;
   try {
     events.reserve(s.queue.running().size() + s.queue.ended().size());

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "engine/engine_state.h"
+#include "model/adapters/open_adapter.h"
 #include "model/adapters/peft_adapter.h"
 
 namespace heddle {
@@ -45,6 +46,8 @@ std::vector<std::string> adapters_in(const std::string& folder) {
 std::string find_adapter(const std::string& adapter_dir, const std::string& name) {
   return AdapterFolder(adapter_dir).find(name);
 }
+
+std::string find_adapter_path(const std::string& path) { return model::find_adapter_path(path); }
 
 std::vector<AdapterState> Engine::adapter_states() const { return state_->adapters.states(); }
 

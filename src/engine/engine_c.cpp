@@ -149,13 +149,20 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
                         .adapter_memory = given.adapter_memory,
                         .adapter_host_memory = given.adapter_host_memory,
                         .max_batch_adapters = given.max_batch_adapters,
-                        .max_batch_adapter_bytes = given.max_batch_adapter_bytes};
+                        .max_batch_adapter_bytes = given.max_batch_adapter_bytes,
+                        .generation_config = string_of("options.generation_config",
+                                                       given.generation_config, kMaxPath),
+                        .strict = given.strict};
   if (given.adapter_dir.data != nullptr) {
     options.adapter_dir = path_of("options.adapter_dir", given.adapter_dir);
   }
   if (given.on_load != nullptr) {
     options.on_load = [on_load = given.on_load, data = given.user_data](
                           int64_t done, int64_t total) { on_load(data, done, total); };
+  }
+  if (given.on_warning != nullptr) {
+    options.on_warning = [on_warning = given.on_warning, data = given.user_data](
+                             const std::string& warning) { on_warning(data, view_of(warning)); };
   }
   return options;
 }
@@ -178,6 +185,7 @@ heddle_request_error error_code_of(RequestError error) {
     case RequestError::kUnknownAdapter: return HEDDLE_ERROR_UNKNOWN_ADAPTER;
     case RequestError::kOutOfMemory: return HEDDLE_ERROR_OUT_OF_MEMORY;
     case RequestError::kEngineEnded: return HEDDLE_ERROR_ENGINE_ENDED;
+    case RequestError::kNotFinite: return HEDDLE_ERROR_NOT_FINITE;
   }
   return HEDDLE_ERROR_INVALID_ARGUMENT;
 }
@@ -273,8 +281,11 @@ void heddle_engine_options_init(heddle_engine_options* options) {
               .adapter_host_memory = defaults.adapter_host_memory,
               .max_batch_adapters = defaults.max_batch_adapters,
               .max_batch_adapter_bytes = defaults.max_batch_adapter_bytes,
+              .generation_config = {nullptr, 0},
               .on_load = nullptr,
-              .user_data = nullptr};
+              .user_data = nullptr,
+              .strict = defaults.strict,
+              .on_warning = nullptr};
 }
 
 void heddle_engine_request_init(heddle_engine_request* request) {
@@ -325,6 +336,24 @@ heddle_status heddle_engine_get_model(heddle_engine* engine, heddle_engine_model
   });
 }
 
+heddle_status heddle_engine_apply_defaults(heddle_engine* engine, heddle_engine_request* request) {
+  return guard([&] {
+    heddle_engine_request& given = required("request", request);
+    heddle::SamplingOptions sampling{.temperature = given.temperature,
+                                     .top_k = given.top_k,
+                                     .top_p = given.top_p,
+                                     .min_p = given.min_p,
+                                     .repetition_penalty = given.repetition_penalty};
+    const heddle::ModelInfo& model = required("engine", engine).thread.model();
+    model.generation.apply(sampling, given.max_tokens);
+    given.temperature = sampling.temperature;
+    given.top_k = sampling.top_k;
+    given.top_p = sampling.top_p;
+    given.min_p = sampling.min_p;
+    given.repetition_penalty = sampling.repetition_penalty;
+  });
+}
+
 heddle_status heddle_engine_get_load(heddle_engine* engine, heddle_engine_load* load) {
   return guard([&] {
     required("load", load) = {};
@@ -345,9 +374,11 @@ heddle_status heddle_engine_add_adapter(heddle_engine* engine, heddle_string nam
     heddle::EngineThread& thread = required("engine", engine).thread;
     const std::string key = heddle::capi::string_of("name", name, heddle::capi::kMaxName);
     const std::string path = heddle::capi::path_of("folder", folder);
-    thread.call([&](heddle::Engine& e) {
-      (void)(replace ? e.replace_adapter(key, path) : e.add_adapter(key, path));
+    const heddle::AdapterInfo info = thread.call([&](heddle::Engine& e) {
+      return replace ? e.replace_adapter(key, path) : e.add_adapter(key, path);
     });
+    const auto& on_warning = thread.options().on_warning;
+    if (on_warning) std::ranges::for_each(info.warnings, on_warning);
   });
 }
 

@@ -122,7 +122,11 @@ AdapterStore::Limits adapter_limits(const EngineOptions& options) {
   AdapterBounds bounds{.memory_bytes = bytes};
   if (options.max_batch_adapters > 0) bounds.step_adapters = options.max_batch_adapters;
   if (options.max_batch_adapter_bytes > 0) bounds.step_bytes = options.max_batch_adapter_bytes;
-  return {.folder = options.adapter_dir, .bounds = bounds, .host_memory = host_bytes};
+  return {.folder = options.adapter_dir,
+          .bounds = bounds,
+          .host_memory = host_bytes,
+          .strict = options.strict,
+          .on_warning = options.on_warning};
 }
 
 ModelRunner::Limits limits_of(const EngineOptions& options) {

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -33,12 +34,32 @@ int32_t narrowed(const char* name, int64_t value) {
   return static_cast<int32_t>(value);
 }
 
+/// What the engine says of adapters that it finds, until Python asks for it.
+class Warnings {
+ public:
+  void add(const std::string& what) {
+    constexpr size_t kMost = 1024;
+    const std::lock_guard lock(mutex_);
+    if (texts_.size() < kMost) texts_.push_back(what);
+  }
+  [[nodiscard]] std::vector<std::string> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(texts_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::string> texts_;
+};
+
 /// heddle._core.Engine: an engine with its thread. It is closed once and for all by `close`, and in
 /// a child after fork, where its thread is not.
 class PythonEngine {
  public:
-  explicit PythonEngine(const EngineOptions& options)
-      : thread_(std::make_shared<EngineThread>(options)), process_(getpid()) {}
+  explicit PythonEngine(EngineOptions options) : process_(getpid()) {
+    options.on_warning = [to = warnings_](const std::string& what) { to->add(what); };
+    thread_ = std::make_shared<EngineThread>(options);
+  }
   PythonEngine(const PythonEngine&) = delete;
   PythonEngine& operator=(const PythonEngine&) = delete;
   ~PythonEngine() { close(); }
@@ -49,6 +70,8 @@ class PythonEngine {
     HEDDLE_CHECK(process_ == getpid(), "the engine belongs to the process that made it");
     return thread_;
   }
+
+  [[nodiscard]] std::vector<std::string> take_warnings() const { return warnings_->take(); }
 
   /// body(Engine&) in the thread of the engine, without the GIL.
   template <class Body>
@@ -77,6 +100,7 @@ class PythonEngine {
   }
 
  private:
+  std::shared_ptr<Warnings> warnings_ = std::make_shared<Warnings>();  // also the engine's
   std::shared_ptr<EngineThread> thread_;
   pid_t process_;
 };
@@ -86,7 +110,7 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
                          int64_t max_context, int64_t kv_memory, std::string kv_type,
                          std::string weights, std::string adapter_dir, int64_t adapter_memory,
                          int64_t adapter_host_memory, int64_t max_batch_adapters,
-                         int64_t max_batch_adapter_bytes) {
+                         int64_t max_batch_adapter_bytes, std::string generation_config) {
   return {.model_path = std::move(model),
           .device = std::move(device),
           .max_batch = narrowed("max_batch", max_batch),
@@ -101,7 +125,8 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
           .adapter_memory = adapter_memory,
           .adapter_host_memory = adapter_host_memory,
           .max_batch_adapters = max_batch_adapters,
-          .max_batch_adapter_bytes = max_batch_adapter_bytes};
+          .max_batch_adapter_bytes = max_batch_adapter_bytes,
+          .generation_config = std::move(generation_config)};
 }
 
 /// What Python raises while the model is loaded, ctrl-C among it, ends the load.
@@ -281,18 +306,20 @@ void bind_queue(nb::module_& m) {
              int64_t num_threads, int64_t page_size, int64_t prefill_chunk, int64_t max_context,
              int64_t kv_memory, std::string kv_type, std::string weights, std::string adapter_dir,
              int64_t adapter_memory, int64_t adapter_host_memory, int64_t max_batch_adapters,
-             int64_t max_batch_adapter_bytes, const nb::object& on_load) {
+             int64_t max_batch_adapter_bytes, std::string generation_config,
+             const nb::object& on_load) {
             load(self,
                  options_of(std::move(model), std::move(device), max_batch, num_threads, page_size,
                             prefill_chunk, max_context, kv_memory, std::move(kv_type),
                             std::move(weights), std::move(adapter_dir), adapter_memory,
-                            adapter_host_memory, max_batch_adapters, max_batch_adapter_bytes),
+                            adapter_host_memory, max_batch_adapters, max_batch_adapter_bytes,
+                            std::move(generation_config)),
                  on_load);
           },
           "model"_a, "device"_a, "max_batch"_a, "num_threads"_a, "page_size"_a, "prefill_chunk"_a,
           "max_context"_a, "kv_memory"_a, "kv_type"_a, "weights"_a, "adapter_dir"_a = "",
           "adapter_memory"_a = 0, "adapter_host_memory"_a = 0, "max_batch_adapters"_a = 0,
-          "max_batch_adapter_bytes"_a = 0, "on_load"_a = nb::none())
+          "max_batch_adapter_bytes"_a = 0, "generation_config"_a = "", "on_load"_a = nb::none())
       .def("close", &PythonEngine::close)
       .def(
           "submit",
@@ -328,9 +355,11 @@ void bind_queue(nb::module_& m) {
             const AdapterInfo info = engine.call([&](Engine& e) {
               return replace ? e.replace_adapter(name, folder) : e.add_adapter(name, folder);
             });
-            return std::pair(info.base_model, info.names_this_model);
+            return info.warnings;
           },
-          "name"_a, "folder"_a, "replace"_a)
+          "name"_a, "folder"_a, "replace"_a, "What is odd about it.")
+      .def("take_warnings", &PythonEngine::take_warnings,
+           "What is odd about adapters of adapter_dir that were found since the last call.")
       .def(
           "remove_adapter",
           [](const PythonEngine& engine, const std::string& name) {
@@ -371,7 +400,20 @@ void bind_engine(nb::module_& m) {
       .def_ro("device_name", &ModelInfo::device_name)
       .def_ro("activations", &ModelInfo::activations)
       .def_ro("settings_path", &ModelInfo::settings_path)
-      .def_ro("unread_settings", &ModelInfo::unread_settings);
+      .def_ro("unread_settings", &ModelInfo::unread_settings)
+      .def_ro("warnings", &ModelInfo::warnings)
+      .def_ro("notes", &ModelInfo::notes)
+      .def_ro("generation", &ModelInfo::generation);
+  nb::class_<GenerationDefaults>(m, "GenerationDefaults")
+      .def_ro("temperature", &GenerationDefaults::temperature)
+      .def_ro("top_k", &GenerationDefaults::top_k)
+      .def_ro("top_p", &GenerationDefaults::top_p)
+      .def_ro("min_p", &GenerationDefaults::min_p)
+      .def_ro("repetition_penalty", &GenerationDefaults::repetition_penalty)
+      .def_ro("max_tokens", &GenerationDefaults::max_tokens)
+      .def_ro("path", &GenerationDefaults::path)
+      .def_ro("not_done", &GenerationDefaults::not_done)
+      .def("describe", &GenerationDefaults::describe);
   nb::class_<Request> request(m, "Request");
   bind_options(request);
   bind_adapters(request);

@@ -16,6 +16,7 @@
 #include "engine/engine_options.h"
 #include "engine/made_engine.h"
 #include "engine/model_runner.h"
+#include "engine/requests/model_defaults.h"
 #include "engine/row_queue.h"
 #include "engine/steps/step_plan.h"
 #include "engine/text/prompt_tokens.h"
@@ -40,7 +41,8 @@ struct Engine::State {
       : files(std::move(opened)),
         config(files->config()),
         options(complete_options(given, config)),
-        text_of_base(text_of_model(*files)),
+        generation(generation_defaults(*files, options.generation_config)),
+        text_of_base(text_of_model(*files, options.generation_config)),
         runner(device_of(options), *files, limits_of(options), load_options_of(options)),
         adapters(runner, *files, text_of_base, adapter_limits(options)),
         queue(runner.pages(), options.max_batch, options.page_size, &adapters),
@@ -53,6 +55,7 @@ struct Engine::State {
       options.adapter_host_memory = adapters.tiers().limits().host_memory_bytes;
     }
     for (LaunchedStep& step : launched) step.rows.reserve(static_cast<size_t>(options.max_batch));
+    files->check_unchanged();
     options.on_load = nullptr;  // what it refers to may be gone from here on
     fill_info();
   }
@@ -73,6 +76,7 @@ struct Engine::State {
   void run_ahead(std::vector<Event>& events);
   void launch(LaunchedStep& step);
   void collect(LaunchedStep& step, std::vector<Event>& events);
+  static void check_finite(const Sequence& row, float logprob);
   void take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
   std::string finish_text(Sequence& row) const;
   void fail_running(const std::exception& failure);
@@ -86,6 +90,7 @@ struct Engine::State {
   std::unique_ptr<const model::ModelFiles> files;
   const model::DecoderConfig& config;
   EngineOptions options;
+  GenerationDefaults generation;
   RowText text_of_base;
   ModelRunner runner;
   AdapterStore adapters;

@@ -9,6 +9,8 @@
 #include "engine/inspect_memory.h"
 #include "files/gguf.h"
 #include "files/printable.h"
+#include "model/adapters/finite_values.h"
+#include "model/adapters/open_adapter.h"
 #include "model/adapters/peft_adapter.h"
 #include "model/source/folder_weights.h"
 #include "model/source/read_json.h"
@@ -20,6 +22,9 @@ constexpr size_t kMaxShown = 72;      // bytes of a string value
 constexpr uint64_t kMaxElements = 8;  // of an array value
 
 std::string shown(std::string_view text) { return files::printable(text, kMaxShown); }
+
+/// The names of folders are those of who made them.
+std::string shown_path(const std::string& path) { return files::printable(path, path.size()); }
 
 void print_value(std::ostream& out, const files::GgufFile& file, const files::GgufValue& value) {
   using files::GgufType;
@@ -55,8 +60,8 @@ void print_value(std::ostream& out, const files::GgufFile& file, const files::Gg
 
 void inspect_model(std::ostream& out, const std::string& path) {
   const files::GgufFile file(path);
-  out << path << ": GGUF version " << file.version() << ", " << file.file_size() << " bytes, "
-      << file.metadata().size() << " settings, " << file.tensors().size()
+  out << shown_path(path) << ": GGUF version " << file.version() << ", " << file.file_size()
+      << " bytes, " << file.metadata().size() << " settings, " << file.tensors().size()
       << " tensors\n\nsettings\n";
   for (const files::GgufValue& value : file.metadata()) {
     out << "  " << shown(value.key) << " = ";
@@ -93,8 +98,8 @@ void inspect_folder(std::ostream& out, const std::string& path) {
   const auto settings = model::read_members(path + "/config.json");
   const model::FolderWeights weights(path);
   const std::vector<std::string_view> names = weights.names();
-  out << path << ": folder of a model, " << settings.size() << " settings, " << names.size()
-      << " tensors\n\nsettings\n";
+  out << shown_path(path) << ": folder of a model, " << settings.size() << " settings, "
+      << names.size() << " tensors\n\nsettings\n";
   for (const auto& [key, value] : settings) {
     out << "  " << shown(key) << " = " << shown(value) << "\n";
   }
@@ -132,10 +137,12 @@ int64_t print_part(std::ostream& out, const char* name, const model::VocabularyP
 
 /// Returns the bytes that it takes in memory.
 int64_t inspect_adapter(std::ostream& out, const std::string& path) {
-  const model::PeftAdapter adapter(path);
+  model::PeftAdapter adapter(path);
+  adapter.load();
+  model::check_finite(adapter, {});
   const model::AdapterConfig& config = adapter.config();
-  out << path << ": LoRA adapter for " << shown(config.base_model) << "\n  r " << config.r
-      << ", lora_alpha " << config.lora_alpha << (config.use_rslora ? ", rsLoRA" : "")
+  out << shown_path(path) << ": LoRA adapter for " << shown(config.base_model) << "\n  r "
+      << config.r << ", lora_alpha " << config.lora_alpha << (config.use_rslora ? ", rsLoRA" : "")
       << (config.use_dora ? ", DoRA" : "") << (config.lora_bias ? ", lora_bias" : "") << "\n";
   struct Group {
     std::set<int64_t> layers;
@@ -165,12 +172,14 @@ int64_t inspect_adapter(std::ostream& out, const std::string& path) {
   const int64_t num_bytes = estimated_bytes(adapter);
   out << "  " << num_pairs << " pairs, " << num_weights << " weights, " << num_bytes
       << " bytes of memory\n";
+  for (const std::string& what : config.warnings) out << "  warning: " << what << "\n";
   return num_bytes;
 }
 
 }  // namespace
 
-void inspect(std::ostream& out, const std::string& path) {
+void inspect(std::ostream& out, const std::string& given) {
+  const std::string path = model::find_adapter_path(given);  // a model's is found alike
   std::ostringstream text;  // an error half way through leaves nothing on `out`
   const std::vector<std::string> several = model::adapters_in(path);
   if (std::filesystem::exists(path + "/adapter_config.json")) {

@@ -149,6 +149,7 @@ class ModelRunner {
   [[nodiscard]] int max_rank_of(const model::Adapter& adapter) const;
   [[nodiscard]] std::vector<model::SliceAffine> affines_of(const ExecContext& ctx,
                                                            const model::Adapter& adapter) const;
+  [[nodiscard]] std::optional<DType> rounded_to() const;
   void reserve_workspace(int max_rank);
   [[nodiscard]] model::StepLimits largest_step() const;
   void reserve_host_memory();

@@ -25,7 +25,7 @@ struct Sequence {
   SamplingOptions sampling{};
   bool ignore_end = false;
   int64_t min_tokens = 0;                       // of the answer, before anything ends it
-  std::vector<int32_t> stop_tokens{};           // that end it, beside the end tokens
+  std::vector<int32_t> stop_tokens{};           // that end it, beside the end tokens; ascending
   int32_t top_logprobs = 0;                     // most likely tokens that are told of each place
   bool scores_prompt = false;                   // the prompt's log-probabilities are told
   bool draws = true;                            // false: it ends where its prompt does

@@ -8,18 +8,32 @@
 
 #include "heddle/core/error.h"
 
+#include "files/lfs_pointer.h"
 #include "files/printable.h"
 
 namespace heddle::files {
 
 static_assert(std::endian::native == std::endian::little, "GGUF numbers are read as they lie");
 
+namespace {
+
+constexpr uint64_t kFirstRead = uint64_t{1} << 20;
+/// The largest vocabularies take some 30 MB.
+constexpr uint64_t kMaxHead = uint64_t{1} << 30;
+
+/// What is in memory ends before byte `end` of the file, which is needed.
+struct HeadEnds {
+  uint64_t end;
+};
+
+}  // namespace
+
 /// Walks the file once from its start. No length, count or offset of the file is used before it is
 /// checked against what is left of the file, and nothing is allocated in proportion to a number
 /// that the file merely claims.
 class GgufFile::Parser {
  public:
-  explicit Parser(GgufFile& file) : file_(file), bytes_(file.bytes_) {}
+  explicit Parser(GgufFile& file) : file_(file), bytes_(file.bytes_), size_(file.size_) {}
 
   void run() {
     const auto [num_tensors, num_values] = header();
@@ -54,11 +68,10 @@ class GgufFile::Parser {
   }
 
   std::span<const std::byte> take_bytes(uint64_t count) {
-    const uint64_t left = bytes_.size() - position_;
-    if (count > left) {
-      fail(where(), " needs ", count, " bytes at offset ", position_, ", the file ends at ",
-           bytes_.size());
+    if (count > size_ - position_) {
+      fail(where(), " needs ", count, " bytes at offset ", position_, ", the file ends at ", size_);
     }
+    if (count > bytes_.size() - position_) throw HeadEnds{position_ + count};
     const auto taken = bytes_.subspan(position_, count);
     position_ += count;
     return taken;
@@ -75,6 +88,7 @@ class GgufFile::Parser {
   }
 
   Counts header() {
+    refuse_lfs_pointer(bytes_, file_.name_);
     enter("the header", kNoIndex);
     if (bytes_.size() < 4 || std::memcmp(bytes_.data(), "GGUF", 4) != 0) {
       const std::string_view start(reinterpret_cast<const char*>(bytes_.data()),
@@ -91,13 +105,12 @@ class GgufFile::Parser {
     const uint64_t num_tensors = take<uint64_t>(), num_values = take<uint64_t>();
     // A tensor takes at least 8 + 1 + 4 + 8 + 4 + 8 bytes, a value 8 + 1 + 4 + 1: counts that
     // cannot be true end here.
-    const uint64_t left = bytes_.size() - position_;
+    const uint64_t left = size_ - position_;
     if (num_tensors > left / 33) {
-      fail("the header counts ", num_tensors, " tensors, too many for ", bytes_.size(), " bytes");
+      fail("the header counts ", num_tensors, " tensors, too many for ", size_, " bytes");
     }
     if (num_values > left / 14) {
-      fail("the header counts ", num_values, " metadata values, too many for ", bytes_.size(),
-           " bytes");
+      fail("the header counts ", num_values, " metadata values, too many for ", size_, " bytes");
     }
     return {num_tensors, num_values};
   }
@@ -134,9 +147,9 @@ class GgufFile::Parser {
   std::span<const std::byte> take_elements(GgufType type, uint64_t count) {
     const uint64_t begin = position_;
     const uint64_t smallest = type == GgufType::kString ? sizeof(uint64_t) : fixed_size(type);
-    if (count > (bytes_.size() - begin) / smallest) {
+    if (count > (size_ - begin) / smallest) {
       fail(where(), " has ", count, " elements of type ", type, ", too many for the ",
-           bytes_.size() - begin, " bytes that follow");
+           size_ - begin, " bytes that follow");
     }
     if (type == GgufType::kString) {
       for (uint64_t i = 0; i < count; ++i) (void)take_string();
@@ -213,9 +226,9 @@ class GgufFile::Parser {
           __builtin_add_overflow(tensor.offset, tensor.num_bytes, &end)) {
         fail("tensor ", quote(tensor.name), " ends past any file");
       }
-      if (end > bytes_.size()) {
+      if (end > size_) {
         fail("tensor ", quote(tensor.name), " needs the bytes ", tensor.offset, " to ", end,
-             ", the file ends at ", bytes_.size());
+             ", the file ends at ", size_);
       }
     }
   }
@@ -239,19 +252,39 @@ class GgufFile::Parser {
   static constexpr uint64_t kNoIndex = ~uint64_t{0};
   GgufFile& file_;
   std::span<const std::byte> bytes_;
-  uint64_t position_ = 0;
+  uint64_t size_, position_ = 0;
   const char* kind_ = "";
   uint64_t index_ = kNoIndex;
   std::string_view current_;
 };
 
-GgufFile::GgufFile(const std::string& path)
-    : mapping_(std::in_place, path), bytes_(mapping_->bytes()), name_(path) {
-  Parser(*this).run();
+GgufFile::GgufFile(OpenFile file)
+    : file_(std::move(file)), size_(file_->size()), name_(file_->path()) {
+  // How far the metadata goes is known when it was read: where there is more, it begins anew with
+  // at least twice as much.
+  for (uint64_t wanted = kFirstRead;;) {
+    if (wanted > kMaxHead) {
+      throw_error(ErrorCode::kUnsupported, name_, ": what is in front of its tensors' data takes ",
+                  wanted, " bytes, supported: ", kMaxHead);
+    }
+    head_.resize(std::min(wanted, size_));
+    file_->read(0, head_);
+    bytes_ = head_;
+    try {
+      Parser(*this).run();
+      return;
+    } catch (const HeadEnds& more) {
+      wanted = std::max<uint64_t>(more.end, 2 * head_.size());
+    }
+    metadata_.clear();
+    tensors_.clear();
+    key_index_.clear();
+    tensor_index_.clear();
+  }
 }
 
 GgufFile::GgufFile(std::span<const std::byte> bytes, std::string name)
-    : bytes_(bytes), name_(std::move(name)) {
+    : bytes_(bytes), size_(bytes.size()), name_(std::move(name)) {
   Parser(*this).run();
 }
 
@@ -275,27 +308,19 @@ WeightType GgufFile::weight_type(const GgufTensor& tensor) const {
   return *type;
 }
 
-std::span<const std::byte> GgufFile::data(const GgufTensor& tensor) const {
+std::vector<std::byte> GgufFile::data(const GgufTensor& tensor) const {
   (void)weight_type(tensor);
-  return bytes_.subspan(tensor.offset, tensor.num_bytes);
-}
-
-void GgufFile::check_range(const GgufTensor& tensor, const char* what, uint64_t first,
-                           uint64_t length) const {
-  HEDDLE_CHECK(first <= tensor.num_bytes && length <= tensor.num_bytes - first, name_, ": ", what,
-               " of ", length, " bytes at ", first, " of tensor ", quote(tensor.name),
-               ", which has ", tensor.num_bytes);
+  std::vector<std::byte> data(tensor.num_bytes);
+  read(tensor, 0, data);
+  return data;
 }
 
 void GgufFile::read(const GgufTensor& tensor, uint64_t first, std::span<std::byte> to) const {
-  check_range(tensor, "read", first, to.size());
-  if (mapping_) return mapping_->read(tensor.offset + first, to);
+  HEDDLE_CHECK(first <= tensor.num_bytes && to.size() <= tensor.num_bytes - first, name_,
+               ": read of ", to.size(), " bytes at ", first, " of tensor ", quote(tensor.name),
+               ", which has ", tensor.num_bytes);
+  if (file_) return file_->read(tensor.offset + first, to);
   std::ranges::copy(bytes_.subspan(tensor.offset + first, to.size()), to.begin());
-}
-
-void GgufFile::release(const GgufTensor& tensor, uint64_t first, uint64_t length) const {
-  check_range(tensor, "release", first, length);
-  if (mapping_) mapping_->release(tensor.offset + first, length);
 }
 
 }  // namespace heddle::files

@@ -12,7 +12,7 @@
 #include "heddle/ops/linear.h"
 
 #include "files/gguf_types.h"
-#include "files/mapped_file.h"
+#include "files/open_file.h"
 
 namespace heddle::files {
 
@@ -39,19 +39,20 @@ struct GgufTensor {
   [[nodiscard]] int64_t num_weights() const { return dims[0] * dims[1] * dims[2] * dims[3]; }
 };
 
-/// A GGUF file, version 2 or 3, little-endian. Everything is checked when the object is made:
-/// afterwards each view lies inside the file, and only the wishes of the caller (a key that must be
-/// there, its type) can fail. Errors are heddle::Error and begin with the file's name. Views live
-/// as long as the object, and survive its moves.
+/// A GGUF file, version 2 or 3, little-endian. Its metadata and the places of its tensors are read
+/// and checked when the object is made: afterwards each view lies inside the file, and only the
+/// wishes of the caller (a key that must be there, its type) can fail. Errors are heddle::Error and
+/// begin with the file's name. Views live as long as the object, and survive its moves.
 class GgufFile {
  public:
-  /// Maps the file.
-  explicit GgufFile(const std::string& path);
+  /// Opens the file and reads all but the tensors' data.
+  explicit GgufFile(const std::string& path) : GgufFile(OpenFile(path)) {}
+  explicit GgufFile(OpenFile file);
   /// Reads from memory that outlives the object; `name` stands for the path in errors.
   GgufFile(std::span<const std::byte> bytes, std::string name);
 
   [[nodiscard]] const std::string& path() const { return name_; }
-  [[nodiscard]] uint64_t file_size() const { return bytes_.size(); }
+  [[nodiscard]] uint64_t file_size() const { return size_; }
   [[nodiscard]] uint32_t version() const { return version_; }
   [[nodiscard]] uint32_t alignment() const { return alignment_; }
 
@@ -84,22 +85,18 @@ class GgufFile {
 
   /// Error(kUnsupported) that names tensor and type where heddle has no such format.
   [[nodiscard]] WeightType weight_type(const GgufTensor& tensor) const;
-  /// The stored rows; fails as weight_type does.
-  [[nodiscard]] std::span<const std::byte> data(const GgufTensor& tensor) const;
-  /// Gives back the memory of bytes [first, first + length) of the tensor (MappedFile::release);
-  /// nothing where the file is not mapped.
-  void release(const GgufTensor& tensor, uint64_t first, uint64_t length) const;
-  /// Reads as many bytes of the tensor from `first` on (MappedFile::read).
+  /// Reads the stored rows; fails as weight_type and `read` do.
+  [[nodiscard]] std::vector<std::byte> data(const GgufTensor& tensor) const;
+  /// Reads as many bytes of the tensor from `first` on (OpenFile::read).
   void read(const GgufTensor& tensor, uint64_t first, std::span<std::byte> to) const;
 
  private:
   class Parser;
 
-  void check_range(const GgufTensor& tensor, const char* what, uint64_t first,
-                   uint64_t length) const;
-
-  std::optional<MappedFile> mapping_;
-  std::span<const std::byte> bytes_;
+  std::optional<OpenFile> file_;
+  std::vector<std::byte> head_;       // of the file on disk
+  std::span<const std::byte> bytes_;  // what is in memory, from the file's start on
+  uint64_t size_ = 0;                 // of the file
   std::string name_;
   uint32_t version_ = 0, alignment_ = 32;
   std::vector<GgufValue> metadata_;

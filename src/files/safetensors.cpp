@@ -10,6 +10,7 @@
 #include "files/json_text.h"
 #include "files/json_tree.h"
 #include "files/json_value.h"
+#include "files/lfs_pointer.h"
 #include "files/printable.h"
 
 namespace heddle::files {
@@ -20,6 +21,7 @@ static_assert(std::endian::native == std::endian::little, "the header's length i
 // The format allows 100 MB; 16 MiB describe some 100,000 tensors and keep a hostile header from
 // growing past memory.
 constexpr uint64_t kMaxHeader = uint64_t{16} << 20;
+constexpr uint64_t kFirstRead = 4096;  // bytes, which tell the header's length and other formats
 
 struct NamedSize {
   const char* name;
@@ -138,36 +140,60 @@ std::string shape_text(std::span<const int64_t> shape) {
   return printable(text + ']');
 }
 
-SafetensorsFile::SafetensorsFile(const std::string& path)
-    : mapping_(std::in_place, path), bytes_(mapping_->bytes()), name_(path) {
+SafetensorsFile::SafetensorsFile(OpenFile file) : file_(std::move(file)), name_(file_->path()) {
+  read_head();
   parse();
 }
 
 SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string name)
-    : bytes_(bytes), name_(std::move(name)) {
+    : bytes_(bytes), size_(bytes.size()), name_(std::move(name)) {
   parse();
 }
 
-void SafetensorsFile::parse() {
+/// Reads the header as far as it may have one.
+void SafetensorsFile::read_head() {
+  size_ = file_->size();
+  head_.resize(std::min(size_, kFirstRead));
+  file_->read(0, head_);
   uint64_t header_size = 0;
-  HEDDLE_CHECK(bytes_.size() >= sizeof(header_size), name_, ": not a safetensors file: it has ",
-               bytes_.size(), " bytes, its header alone 8");
+  if (head_.size() >= sizeof(header_size)) {
+    std::memcpy(&header_size, head_.data(), sizeof(header_size));
+    const uint64_t end = sizeof(header_size) + std::min(header_size, kMaxHeader);
+    if (header_size <= kMaxHeader && end <= size_ && end > head_.size()) {
+      head_.resize(end);
+      file_->read(0, head_);
+    }
+  }
+  bytes_ = head_;
+}
+
+void SafetensorsFile::parse() {
+  refuse_lfs_pointer(bytes_, name_);
+  uint64_t header_size = 0;
+  HEDDLE_CHECK(size_ >= sizeof(header_size), name_, ": not a safetensors file: it has ", size_,
+               " bytes, its header alone 8");
   std::memcpy(&header_size, bytes_.data(), sizeof(header_size));
-  HEDDLE_CHECK(header_size <= bytes_.size() - sizeof(header_size), name_, ": the header takes ",
-               header_size, " bytes, the file has ", bytes_.size());
+  HEDDLE_CHECK(header_size <= size_ - sizeof(header_size), name_, ": the header takes ",
+               header_size, " bytes, the file has ", size_);
   if (header_size > kMaxHeader) {
     throw_error(ErrorCode::kUnsupported, name_, ": the header takes ", header_size,
                 " bytes, supported: ", kMaxHeader);
   }
   const auto text = bytes_.subspan(sizeof(header_size), header_size);
-  const auto data = bytes_.subspan(sizeof(header_size) + header_size);
+  data_begin_ = sizeof(header_size) + header_size;
+  if (file_) {
+    values_ = ReservedBytes(size_ - data_begin_, name_);
+    data_ = values_.bytes();
+  } else {
+    data_ = bytes_.subspan(data_begin_);
+  }
   const auto document =
       parse_json({reinterpret_cast<const char*>(text.data()), text.size()}, name_, {.depth = 3});
   const Json& header = *document;
   HEDDLE_CHECK(header.is_object(), name_, ": the header is ", json_kind(header),
                ", expected an object");
 
-  const HeaderReader reader(name_, data);
+  const HeaderReader reader(name_, data_);
   for (const auto& member : header.get_object()) {
     const std::string key(member.key());
     const Json& entry = member.value();
@@ -181,20 +207,20 @@ void SafetensorsFile::parse() {
     return std::pair(a.data.data(), a.data.size()) < std::pair(b.data.data(), b.data.size());
   });
   for (size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
-  check_layout(data);
+  check_layout();
 }
 
 // The format allows neither holes nor overlaps, so no byte of a file escapes notice.
-void SafetensorsFile::check_layout(std::span<const std::byte> data) const {
+void SafetensorsFile::check_layout() const {
   size_t end = 0;
   for (const SafetensorsTensor& tensor : tensors_) {
-    const size_t begin = static_cast<size_t>(tensor.data.data() - data.data());
+    const size_t begin = static_cast<size_t>(tensor.data.data() - data_.data());
     HEDDLE_CHECK(begin == end, name_, ": tensor ", quote(tensor.name), " begins at byte ", begin,
                  " of the data, the one before it ends at ", end);
     end += tensor.data.size();
   }
-  HEDDLE_CHECK(end == data.size(), name_, ": the tensors end at byte ", end,
-               " of the data, the file has ", data.size());
+  HEDDLE_CHECK(end == data_.size(), name_, ": the tensors end at byte ", end,
+               " of the data, the file has ", data_.size());
 }
 
 const SafetensorsTensor* SafetensorsFile::find(std::string_view name) const {
@@ -210,25 +236,18 @@ DType SafetensorsFile::dtype(const SafetensorsTensor& tensor) const {
               printable(tensor.dtype_name), ", supported: F32, F16, BF16");
 }
 
-void SafetensorsFile::check_range(const SafetensorsTensor& tensor, const char* what, size_t first,
-                                  size_t length) const {
-  const size_t size = tensor.data.size();
-  HEDDLE_CHECK(first <= size && length <= size - first, name_, ": ", what, " of ", length,
-               " bytes at ", first, " of tensor ", quote(tensor.name), ", which has ", size);
+void SafetensorsFile::load() {
+  if (file_) file_->read(data_begin_, values_.fill(name_));
 }
 
 void SafetensorsFile::read(const SafetensorsTensor& tensor, size_t first,
                            std::span<std::byte> to) const {
-  check_range(tensor, "read", first, to.size());
-  const auto begin = static_cast<size_t>(tensor.data.data() - bytes_.data()) + first;
-  if (mapping_) return mapping_->read(begin, to);
-  std::ranges::copy(bytes_.subspan(begin, to.size()), to.begin());
-}
-
-void SafetensorsFile::release(const SafetensorsTensor& tensor, size_t first, size_t length) const {
-  check_range(tensor, "release", first, length);
-  if (!mapping_) return;
-  mapping_->release(static_cast<size_t>(tensor.data.data() - bytes_.data()) + first, length);
+  const size_t size = tensor.data.size();
+  HEDDLE_CHECK(first <= size && to.size() <= size - first, name_, ": read of ", to.size(),
+               " bytes at ", first, " of tensor ", quote(tensor.name), ", which has ", size);
+  const auto begin = static_cast<size_t>(tensor.data.data() - data_.data()) + first;
+  if (file_) return file_->read(data_begin_ + begin, to);
+  std::ranges::copy(data_.subspan(begin, to.size()), to.begin());
 }
 
 }  // namespace heddle::files

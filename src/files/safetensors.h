@@ -12,12 +12,13 @@
 
 #include "heddle/core/dtype.h"
 
-#include "files/mapped_file.h"
+#include "files/open_file.h"
+#include "files/reserved_bytes.h"
 
 namespace heddle::files {
 
 /// One tensor of a safetensors file, row-major without gaps. The data may lie at any address: no
-/// alignment is promised.
+/// alignment is promised. Of a file on disk they are there from SafetensorsFile::load on.
 struct SafetensorsTensor {
   std::string name;
   std::string dtype_name;  // as in the file, e.g. "BF16"
@@ -28,12 +29,14 @@ struct SafetensorsTensor {
 /// "[576, 8]"
 [[nodiscard]] std::string shape_text(std::span<const int64_t> shape);
 
-/// A safetensors file. Everything is checked when the object is made. Errors are heddle::Error and
-/// begin with the file's name. Views live as long as the object, and survive its moves.
+/// A safetensors file. Its header is read and checked when the object is made. Errors are
+/// heddle::Error and begin with the file's name. Views live as long as the object, and survive its
+/// moves.
 class SafetensorsFile {
  public:
-  /// Maps the file.
-  explicit SafetensorsFile(const std::string& path);
+  /// Opens the file and reads its header.
+  explicit SafetensorsFile(const std::string& path) : SafetensorsFile(OpenFile(path)) {}
+  explicit SafetensorsFile(OpenFile file);
   /// Reads from memory that outlives the object; `name` stands for the path in errors.
   SafetensorsFile(std::span<const std::byte> bytes, std::string name);
 
@@ -44,22 +47,23 @@ class SafetensorsFile {
   [[nodiscard]] const SafetensorsTensor* find(std::string_view name) const;
   /// f32, f16 or bf16; Error(kUnsupported) that names tensor and type for any other.
   [[nodiscard]] DType dtype(const SafetensorsTensor& tensor) const;
-  /// Gives back the memory of bytes [first, first + length) of the tensor (MappedFile::release);
-  /// nothing where the file is not mapped.
-  void release(const SafetensorsTensor& tensor, size_t first, size_t length) const;
-  /// Reads as many bytes of the tensor from `first` on (MappedFile::read).
+  /// Reads the data of all tensors into memory.
+  void load();
+  /// Reads as many bytes of the tensor from `first` on (OpenFile::read), loaded or not.
   void read(const SafetensorsTensor& tensor, size_t first, std::span<std::byte> to) const;
   /// The strings under "__metadata__".
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
+  void read_head();
   void parse();
-  void check_range(const SafetensorsTensor& tensor, const char* what, size_t first,
-                   size_t length) const;
-  void check_layout(std::span<const std::byte> data) const;
+  void check_layout() const;
 
-  std::optional<MappedFile> mapping_;
-  std::span<const std::byte> bytes_;
+  std::optional<OpenFile> file_;
+  std::vector<std::byte> head_;              // of the file on disk
+  ReservedBytes values_;                     // for the data of the file on disk
+  std::span<const std::byte> bytes_, data_;  // what is in memory from the start on; the data
+  uint64_t size_ = 0, data_begin_ = 0;       // of the file, and where its data begins
   std::string name_;
   std::vector<SafetensorsTensor> tensors_;
   std::unordered_map<std::string_view, size_t>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,10 +14,12 @@ namespace heddle::model {
 struct ModelNames {
   std::vector<std::string> whole;  // of its file and by its settings
   std::string family;              // what all versions of it begin with; empty: not known
+  std::optional<bool> follows_instructions{};  // the model, by its settings; absent: not known
 
   /// Whether `base_model`, a path or a name of a hub ("HuggingFaceTB/SmolLM2-135M-Instruct"), may
-  /// mean this model: its last part is one of the whole names or begins with the family. An empty
-  /// text may mean any model.
+  /// mean this model: its last part is one of the whole names, or begins with the family where both
+  /// or neither follow instructions. What it says of packed weights ("-bnb-4bit", "-AWQ", "-GGUF")
+  /// does not matter. An empty text may mean any model.
   [[nodiscard]] bool may_be(std::string_view base_model) const;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "heddle/core/error.h"
@@ -10,6 +11,7 @@
 #include "files/json_tree.h"
 #include "files/json_value.h"
 #include "files/printable.h"
+#include "model/continued_message.h"
 
 namespace heddle::model {
 namespace {
@@ -17,12 +19,57 @@ namespace {
 using files::Json;
 using files::JsonTree;
 
+/// The token of a role; none where it is beyond the vocabulary, of which read_text_warnings tells.
 int32_t read_token(const files::GgufFile& file, std::string_view key, size_t vocab_size) {
   if (file.find(key) == nullptr) return tokenizer::kNoToken;
   const auto id = file.get<int64_t>(key);
-  HEDDLE_CHECK(id >= 0 && id < static_cast<int64_t>(vocab_size), file.path(), ": ", key, " is ", id,
-               ", the vocabulary has ", vocab_size, " tokens");
-  return static_cast<int32_t>(id);
+  const bool is_known = id >= 0 && id < static_cast<int64_t>(vocab_size);
+  return is_known ? static_cast<int32_t>(id) : tokenizer::kNoToken;
+}
+
+constexpr std::string_view kPre = "tokenizer.ggml.pre";
+constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+
+// "seperator" is how the format spells it.
+constexpr std::pair<const char*, std::string_view> kRoles[] = {
+    {"bos_token", "tokenizer.ggml.bos_token_id"},
+    {"eos_token", "tokenizer.ggml.eos_token_id"},
+    {"unk_token", "tokenizer.ggml.unknown_token_id"},
+    {"sep_token", "tokenizer.ggml.seperator_token_id"},
+    {"pad_token", "tokenizer.ggml.padding_token_id"},
+    {"cls_token", "tokenizer.ggml.cls_token_id"},
+    {"mask_token", "tokenizer.ggml.mask_token_id"}};
+
+/// Tokens that llama.cpp lets end an answer by their text, whatever the file says of them.
+constexpr std::string_view kEndTexts[] = {"<|eot_id|>",
+                                          "<|im_end|>",
+                                          "<|end|>",
+                                          "<|return|>",
+                                          "<|call|>",
+                                          "<|flush|>",
+                                          "<|calls|>",
+                                          "<end_of_turn>",
+                                          "<|endoftext|>",
+                                          "</s>",
+                                          "<|eom_id|>",
+                                          "<EOT>",
+                                          "_<EOT>",
+                                          "[EOT]",
+                                          "[EOS]",
+                                          "<|end_of_text|>",
+                                          "<end_of_utterance>",
+                                          "<eos>",
+                                          "<turn|>",
+                                          "<|tool_response>"};
+/// Where a vocabulary has both of the first, the third ends a part of an answer alone.
+constexpr std::string_view kHarmony[] = {"<|return|>", "<|call|>", "<|end|>"};
+
+bool is_end_text(std::string_view token) {
+  return std::ranges::find(kEndTexts, token) != std::end(kEndTexts);
+}
+
+std::string_view pre_tokenizer_of(const files::GgufFile& file) {
+  return file.get_or<std::string_view>(kPre, "default");
 }
 
 }  // namespace
@@ -38,12 +85,16 @@ tokenizer::Vocabulary read_vocabulary(const files::GgufFile& file) {
   tokenizer::Vocabulary vocabulary;
   vocabulary.kind = has_scores ? tokenizer::VocabularyKind::kSentencePieceBpe
                                : tokenizer::VocabularyKind::kByteLevelBpe;
-  const auto tokens = file.get_array<std::string_view>("tokenizer.ggml.tokens");
+  const auto tokens = file.get_array<std::string_view>(kTokens);
   vocabulary.tokens.assign(tokens.begin(), tokens.end());
   if (file.find("tokenizer.ggml.token_type") != nullptr) {
     for (const int32_t type : file.get_array<int32_t>("tokenizer.ggml.token_type")) {
       vocabulary.types.push_back(static_cast<tokenizer::TokenType>(type));
     }
+  }
+  // As llama.cpp has it, whatever their type.
+  for (size_t id = 0; id < vocabulary.types.size() && id < tokens.size(); ++id) {
+    if (is_end_text(tokens[id])) vocabulary.types[id] = tokenizer::TokenType::kControl;
   }
   if (has_scores) {
     vocabulary.scores = file.get_array<float>("tokenizer.ggml.scores");
@@ -52,8 +103,7 @@ tokenizer::Vocabulary read_vocabulary(const files::GgufFile& file) {
     const auto merges = file.get_array<std::string_view>("tokenizer.ggml.merges");
     vocabulary.merges.assign(merges.begin(), merges.end());
   }
-  vocabulary.pre_tokenizer =
-      std::string(file.get_or<std::string_view>("tokenizer.ggml.pre", "gpt-2"));
+  vocabulary.pre_tokenizer = std::string(pre_tokenizer_of(file));
   vocabulary.bos = read_token(file, "tokenizer.ggml.bos_token_id", tokens.size());
   vocabulary.eos = read_token(file, "tokenizer.ggml.eos_token_id", tokens.size());
   vocabulary.add_bos = file.get_or<bool>("tokenizer.ggml.add_bos_token",
@@ -62,15 +112,50 @@ tokenizer::Vocabulary read_vocabulary(const files::GgufFile& file) {
 }
 
 std::vector<int32_t> read_end_tokens(const files::GgufFile& file) {
-  const files::GgufValue* tokens = file.find("tokenizer.ggml.tokens");
+  const files::GgufValue* tokens = file.find(kTokens);
   const size_t vocab_size = tokens == nullptr ? 0 : tokens->count;
   std::vector<int32_t> ids;
-  for (const std::string_view key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
-                                     "tokenizer.ggml.eom_token_id"}) {
-    const int32_t id = read_token(file, key, vocab_size);
+  const auto add = [&](int32_t id) {
     if (id != tokenizer::kNoToken && std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+  };
+  for (const std::string_view key :
+       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
+        "tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
+        "tokenizer.ggml.fim_sep_token_id"}) {
+    add(read_token(file, key, vocab_size));
+  }
+  if (tokens == nullptr) return ids;
+  const auto texts = file.get_array<std::string_view>(kTokens);
+  const auto has = [&](std::string_view text) {
+    return std::ranges::find(texts, text) != texts.end();
+  };
+  const bool is_harmony = has(kHarmony[0]) && has(kHarmony[1]);
+  for (size_t id = 0; id < texts.size(); ++id) {
+    if (is_end_text(texts[id]) && !(is_harmony && texts[id] == kHarmony[2]))
+      add(static_cast<int32_t>(id));
   }
   return ids;
+}
+
+std::vector<std::string> read_text_warnings(const files::GgufFile& file) {
+  std::vector<std::string> warnings;
+  const files::GgufValue* tokens = file.find(kTokens);
+  if (tokens == nullptr) return warnings;
+  if (file.find(kPre) == nullptr &&
+      file.get_or<std::string_view>("tokenizer.ggml.model", "") == "gpt2") {
+    warnings.push_back(file.path() + ": has no " + std::string(kPre) +
+                       ", text is split as llama.cpp's \"default\" does, which may not be how the "
+                       "model was trained; a newer conversion of the model names its pattern");
+  }
+  for (const auto& [role, key] : kRoles) {
+    if (file.find(key) == nullptr) continue;
+    const auto id = file.get<int64_t>(key);
+    if (id >= 0 && id < static_cast<int64_t>(tokens->count)) continue;
+    warnings.push_back(file.path() + ": " + std::string(key) + " is " + std::to_string(id) +
+                       ", the vocabulary has " + std::to_string(tokens->count) +
+                       " tokens: there is no " + role);
+  }
+  return warnings;
 }
 
 chat_template::ChatTemplates read_chat_templates(const files::GgufFile& file) {
@@ -88,17 +173,8 @@ chat_template::ChatTemplates read_chat_templates(const files::GgufFile& file) {
 
 chat_template::SpecialTokens read_special_tokens(const files::GgufFile& file,
                                                  const tokenizer::Tokenizer& tokenizer) {
-  // "seperator" is how the format spells it.
-  static constexpr std::pair<const char*, std::string_view> kTokens[] = {
-      {"bos_token", "tokenizer.ggml.bos_token_id"},
-      {"eos_token", "tokenizer.ggml.eos_token_id"},
-      {"unk_token", "tokenizer.ggml.unknown_token_id"},
-      {"sep_token", "tokenizer.ggml.seperator_token_id"},
-      {"pad_token", "tokenizer.ggml.padding_token_id"},
-      {"cls_token", "tokenizer.ggml.cls_token_id"},
-      {"mask_token", "tokenizer.ggml.mask_token_id"}};
   chat_template::SpecialTokens special;
-  for (const auto& [name, key] : kTokens) {
+  for (const auto& [name, key] : kRoles) {
     const int32_t id = read_token(file, key, static_cast<size_t>(tokenizer.vocab_size()));
     if (id != tokenizer::kNoToken) special[name] = tokenizer.token_bytes(id);
   }
@@ -127,34 +203,37 @@ JsonTree messages_of(std::span<const ChatTurn> turns) {
   return tree;
 }
 
-std::string stripped(std::string_view text) {
-  constexpr const char* kSpaces = " \t\n\v\f\r";
-  const size_t begin = text.find_first_not_of(kSpaces);
-  if (begin == std::string_view::npos) return {};
-  return std::string(text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1));
+/// Parts of messages that are no text, by what OpenAI's and Hugging Face's clients call them.
+constexpr std::string_view kMediaTypes[] = {"image", "image_url", "input_image",
+                                            "audio", "audio_url", "input_audio",
+                                            "video", "video_url", "input_video"};
+
+/// A template would put a mark in the place of an image, and the model would see the mark alone.
+void refuse_media(const Json& messages) {
+  const files::JsonArray* const list = messages.if_array();
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    const Json* const content = files::find_member((*list)[i], "content");
+    const files::JsonArray* const parts = content == nullptr ? nullptr : content->if_array();
+    for (size_t j = 0; parts != nullptr && j < parts->size(); ++j) {
+      const Json* const type = files::find_member((*parts)[j], "type");
+      if (type == nullptr || !type->is_string()) continue;
+      const std::string_view name = files::text_of(*type);
+      if (std::ranges::find(kMediaTypes, name) == std::end(kMediaTypes)) continue;
+      throw_error(ErrorCode::kUnsupported, "messages[", i, "].content[", j, "] is of type ", name,
+                  ": images, sound and video are not supported, models take text alone here");
+    }
+  }
 }
 
-/// What the last message says: its content, or the text of its last part.
-std::string last_content(const Json& messages) {
-  const auto last_of = [](const Json& list, const char* key) {
-    const files::JsonArray* const array = list.if_array();
-    return array == nullptr || array->empty() ? nullptr : files::find_member(array->back(), key);
-  };
-  const Json* text = last_of(messages, "content");
-  if (text != nullptr && text->is_array()) text = last_of(*text, "text");
-  return std::string(text != nullptr && text->is_string() ? files::text_of(*text) : "");
-}
-
-/// Cuts off what the template wrote behind the last message's content, which may have lost the
-/// spaces around it.
-void end_in_message(std::string& text, const std::string& content) {
-  const std::string core = stripped(content);
-  const size_t place = core.empty() ? std::string::npos : text.rfind(core);
-  HEDDLE_CHECK(place != std::string::npos,
-               "continue_final_message: the last message's content is not in the rendered text");
-  const std::string with_end = content.substr(content.find(core));
-  const bool keeps_end = text.compare(place, with_end.size(), with_end) == 0;
-  text.resize(place + (keeps_end ? with_end.size() : core.size()));
+/// A mark that is in no text of the conversation.
+std::string mark_for(const Chat& chat) {
+  for (int64_t i = 0;; ++i) {
+    std::string mark = "THE_ANSWER_GOES_ON_HERE_" + std::to_string(i);
+    const auto has_mark = [&mark](std::string_view text) { return text.find(mark) != text.npos; };
+    const bool is_in_turns = std::ranges::any_of(
+        chat.turns, [&](const ChatTurn& turn) { return has_mark(turn.content); });
+    if (!is_in_turns && !has_mark(chat.messages_json)) return mark;
+  }
 }
 
 }  // namespace
@@ -163,20 +242,22 @@ std::string render_chat(const chat_template::ChatTemplates& templates, const Cha
                         const chat_template::SpecialTokens& special_tokens, int64_t max_context) {
   JsonTree messages = chat.messages_json.empty() ? messages_of(chat.turns)
                                                  : parse_field(chat.messages_json, "messages_json");
-  std::string content;
+  refuse_media(*messages);
+  std::optional<ContinuedMessage> continued;
   if (chat.continue_final_message) {
     HEDDLE_CHECK(!chat.add_generation_prompt,
                  "continue_final_message and add_generation_prompt are both set");
-    content = last_content(*messages);
+    continued.emplace(*messages, mark_for(chat));
   }
   std::string text =
       templates.render({.messages = std::move(messages),
                         .tools = parse_field(chat.tools_json, "tools_json"),
                         .documents = parse_field(chat.documents_json, "documents_json"),
                         .kwargs = parse_field(chat.template_kwargs_json, "template_kwargs_json"),
-                        .add_generation_prompt = chat.add_generation_prompt},
+                        .add_generation_prompt = chat.add_generation_prompt,
+                        .is_from_client = true},
                        special_tokens);
-  if (chat.continue_final_message) end_in_message(text, content);
+  if (continued) continued->end_text(text);
   const auto num_bytes = static_cast<int64_t>(text.size());
   HEDDLE_CHECK((num_bytes - 1) / kMaxChatBytesPerToken < max_context, "the conversation has ",
                text.size(), " bytes as rendered by the chat template, the ", max_context,

@@ -16,9 +16,13 @@ namespace heddle::model {
 /// neither byte-level BPE nor SentencePiece's BPE.
 [[nodiscard]] tokenizer::Vocabulary read_vocabulary(const files::GgufFile& file);
 
-/// Tokens that end an answer: the end of text and, where the file names one, the end of a turn or
-/// message.
+/// Tokens that end an answer: the end of text, those that the file names the end of a turn, message
+/// or part to fill in, and those that llama.cpp takes for ends by their text ("<|im_end|>").
 [[nodiscard]] std::vector<int32_t> read_end_tokens(const files::GgufFile& file);
+
+/// What is odd about the tokenizer's part, in sentences: no pre-tokenizer is named, or a token that
+/// has a role is not there.
+[[nodiscard]] std::vector<std::string> read_text_warnings(const files::GgufFile& file);
 
 /// The file's own chat templates, which may be none: tokenizer.chat_template, named "default", and
 /// those that tokenizer.chat_templates lists, such as tokenizer.chat_template.tool_use.

@@ -191,7 +191,8 @@ void fill_tokens(const ModelVocabulary& vocabulary, const AddedVocabulary& added
 
 }  // namespace
 
-Tokenizer read_tokenizer_json(std::string_view json, const std::string& name) {
+Tokenizer read_tokenizer_json(std::string_view json, const std::string& name,
+                              std::span<const ExtraToken> extra) {
   const auto value = files::parse_json(json, name, {.depth = 32, .members = size_t{1} << 30});
   const JsonNode file(*value, name);
   // Cutting off and padding are for those who call, as transformers sees it.
@@ -209,7 +210,7 @@ Tokenizer read_tokenizer_json(std::string_view json, const std::string& name) {
     vocabulary = read_token_ids(model_node.at("vocab"));
   }
   auto model = read_model(model_node, vocabulary, splitter);
-  AddedVocabulary added(part_of(file, "added_tokens"), vocabulary, normalizer);
+  AddedVocabulary added(part_of(file, "added_tokens"), extra, vocabulary, normalizer);
   check_first_word(splitter, normalizer, added, file.path() + ": pre_tokenizer");
 
   auto state = std::make_unique<Tokenizer::State>();

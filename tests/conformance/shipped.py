@@ -150,7 +150,7 @@ def read_gguf(name, path):
         return found.contents() if found is not None and len(found.data) > 0 else None
 
     # Where a file names no pre-tokenizer, heddle takes gpt-2's.
-    return Shipped(name, "GGUF", field("model"), field("pre") or "gpt-2", field("tokens"), field("token_type"), field("merges") or [],
+    return Shipped(name, "GGUF", field("model"), field("pre") or "default", field("tokens"), field("token_type"), field("merges") or [],
                    field("scores") or [], path)
 
 

@@ -2,13 +2,13 @@
 // implementations. The input is an array of rows {"tokens": [...], "adapter": "NAME" or null}, and
 // perhaps "adapters": [{"name": "NAME", "scale": 0.5}, ...]; the output an object
 //
-//   {"family": "...", "traits": [...], "unread": [...],
+//   {"family": "...", "traits": [...], "unread": [...], "warnings": [...], "notes": [...],
 //    "rows": [{"logits": [...], "answer": [...], "same_bits_alone": true}],
 //    "mutations": {TRAIT: {"logits": [[...]]} or {"error": "..."}}}
 //
-// with the settings that heddle does not know, the logits after the last token of each row, the
-// tokens of a greedy answer, and whether a row that runs alone, in other chunks and pages, has the
-// same bits throughout.
+// with the settings that heddle does not know, what else is said of the files, the logits after the
+// last token of each row, the tokens of a greedy answer, and whether a row that runs alone, in
+// other chunks and pages, has the same bits throughout.
 //
 //   --adapter NAME=PATH  an adapter of PEFT, or of llama.cpp
 //   --steps N            tokens of the answers (0)
@@ -136,6 +136,7 @@ class Runner {
         runner_(device_of(options.engine), files, limits_with(options.engine, files, batching)) {
     for (const auto& [name, folder] : options.adapters) {
       const auto adapter = model::open_adapter(folder, files.config());
+      adapter->load();
       adapter->check_fits(files.config().dims());
       slots_[name] = runner_.add_adapter(runner_.prepare_adapter(*adapter));
       adapters_[name] = std::make_shared<KnownAdapter>(
@@ -258,6 +259,8 @@ nlohmann::json run(const Options& options) {
   nlohmann::json result = {{"family", files->config().family},
                            {"traits", nlohmann::json::array()},
                            {"unread", files->unread_settings()},
+                           {"warnings", files->warnings()},
+                           {"notes", files->notes()},
                            {"rows", run_rows(options, *files, rows)},
                            {"mutations", nlohmann::json::object()}};
   for (const testing::TraitMutation& mutation : testing::trait_mutations()) {

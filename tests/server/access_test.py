@@ -24,6 +24,8 @@ OPEN, KEY, ADMIN = "open", "key", "admin"
 ROUTES = {
     ("POST", "/v1/chat/completions"): KEY,
     ("POST", "/v1/completions"): KEY,
+    ("POST", "/chat/completions"): KEY,
+    ("POST", "/completions"): KEY,
     ("POST", "/generate"): KEY,
     ("POST", "/generate_stream"): KEY,
     ("POST", "/"): KEY,
@@ -32,6 +34,7 @@ ROUTES = {
     ("POST", "/v1/embeddings"): KEY,
     ("GET", "/v1/models"): KEY,
     ("GET", "/v1/models/NAME"): KEY,
+    ("GET", "/models"): KEY,
     ("GET", "/state"): KEY,
     ("GET", "/info"): KEY,
     ("POST", "/v1/load_lora_adapter"): ADMIN,
@@ -45,6 +48,8 @@ ROUTES = {
     ("POST", "/lora-adapters"): ADMIN,
     ("GET", "/health"): OPEN,
     ("GET", "/startup"): OPEN,
+    ("GET", "/livez"): OPEN,
+    ("GET", "/readyz"): OPEN,
     ("GET", "/ping"): OPEN,
     ("GET", "/metrics"): OPEN,
     ("GET", "/version"): OPEN,
@@ -55,6 +60,7 @@ ROUTES = {
 KEYS = [({}, OPEN), ({"Authorization": "Bearer "}, OPEN), ({"Authorization": "Bearer no-key-of-the-tests"}, OPEN),
         ({"Authorization": f"Bearer {API_KEYS[0][:-1]}"}, OPEN), ({"Authorization": f"Bearer {API_KEYS[0]}x"}, OPEN),
         ({"Authorization": API_KEYS[0]}, OPEN), ({"Authorization": f"Basic {API_KEYS[0]}"}, OPEN), ({"X-Api-Key": "no-key"}, OPEN),
+        ({"Authorization": f"Bearex {API_KEYS[0]}"}, OPEN), ({"Authorization": f"Bearer:{API_KEYS[0]}"}, OPEN),
         ({"Authorization": f"Bearer {API_KEYS[0]}"}, KEY), ({"Authorization": f"Bearer {API_KEYS[1]}"}, KEY),
         ({"Authorization": f"Bearer {ADMIN_KEY[:-1]}"}, OPEN), ({"Authorization": f"Bearer {ADMIN_KEY}"}, ADMIN)]
 
@@ -196,8 +202,10 @@ class WithoutKeys(unittest.TestCase):
     def test_routes(self):
         temporary = tempfile.TemporaryDirectory()
         self.addCleanup(temporary.cleanup)
-        server = Server(temporary.name, has_admin=False)
+        server = Server(temporary.name, "--max-batch", 2, "--max-waiting", 3, has_admin=False)
         self.addCleanup(server.stop)
+        answers = {n: server.post("/v1/completions", {**COMPLETE, "n": n})[0] for n in (4, 5, 6)}
+        self.assertEqual(answers, {4: 200, 5: 200, 6: 429}, "2 run and 3 wait")
         for (method, path), wanted in ROUTES.items():
             for headers in ({}, {"Authorization": f"Bearer {ADMIN_KEY}"}, {"Authorization": "Bearer "}):
                 status, _, text = server.request(method, path.replace("NAME", "a0"), b"{}" if method == "POST" else None, headers)
@@ -260,6 +268,29 @@ class Paths(Case):
                     self.assertIn(status, (400, 404), text)
             status = self.server.request("POST", "/generate", {"inputs": "x", "parameters": {"adapter_id": name}})[0]
             self.assertIn(status, (400, 404, 422), name)
+
+    def test_names_that_are_taken(self):
+        for name in ("base", "model", str(self.server.folder / "model")):
+            status, text = self.load("a0", name)
+            self.assertEqual((status, json.loads(text)["error"]["param"]), (400, "lora_name"), name)
+
+    def test_an_adapter_that_comes_again_has_no_scale_of_before(self):
+        def scales():
+            return {entry["path"]: entry["scale"] for entry in json.loads(self.server.admin("/lora-adapters", None, "GET")[2])}
+
+        def load():
+            self.assertEqual(self.server.admin("/v1/load_lora_adapter", {"lora_name": "scaled", "lora_path": "a0"})[0], 200)
+
+        load()
+        ids = {entry["path"]: entry["id"] for entry in json.loads(self.server.admin("/lora-adapters", None, "GET")[2])}
+        body = json.dumps([{"id": ids["scaled"], "scale": 0.5}]).encode()
+        self.assertEqual(self.server.admin("/lora-adapters", body)[0], 200)
+        self.assertEqual(scales()["scaled"], 0.5)
+        self.assertEqual(self.server.admin("/v1/unload_lora_adapter", {"lora_name": "scaled"})[0], 200)
+        self.assertNotIn("scaled", scales())
+        load()
+        self.assertEqual(scales()["scaled"], 0.0)
+        self.server.admin("/v1/unload_lora_adapter", {"lora_name": "scaled"})
 
     def test_what_lies_inside_is_loaded(self):
         for path in ("a0", "./a0", "group/../a0", self.root / "a0", f"{self.root}/a0/.", "group/inside", "to-inside"):

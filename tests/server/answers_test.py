@@ -109,6 +109,65 @@ class Answers(Case):
             for token in self.chat(logprobs=True, top_logprobs=count, temperature=5, seed=3)["choices"][0]["logprobs"]["content"]:
                 self.assertEqual(len(token["top_logprobs"]), count, "those, whatever was drawn")
 
+    def test_as_many_of_the_answer_as_asked_for_beside_those_of_the_prompt(self):
+        for of_answer, of_prompt in ((2, 5), (5, 2), (0, 3)):
+            choice = self.chat(logprobs=True, top_logprobs=of_answer, prompt_logprobs=of_prompt)["choices"][0]
+            self.assertEqual([len(token["top_logprobs"]) for token in choice["logprobs"]["content"]], [of_answer] * 6)
+            self.assertTrue(all(of_prompt <= len(place) <= of_prompt + 1 for place in choice["prompt_logprobs"][1:]))
+            body = {**TEXT, "logprobs": of_answer, "prompt_logprobs": of_prompt, "echo": True}
+            choice = dict(dict(pairs(self.server.request("POST", "/v1/completions", body)[2]))["choices"][0])
+            for top in dict(choice["logprobs"])["top_logprobs"][1:]:
+                self.assertIn(len(top), (of_answer, of_answer + 1))
+            self.assertTrue(all(of_prompt <= len(place) <= of_prompt + 1 for place in choice["prompt_logprobs"][1:]))
+
+    def test_entries_of_what_ends_before_the_end(self):
+        """The token that ends an answer is none of it, and leaves the entries of the others in their places."""
+        whole = self.text(max_tokens=12, logprobs=3, return_token_ids=True)["choices"][0]
+        ids = whole["token_ids"]
+        place = next(i for i in range(1, 12) if ids[i] not in ids[:i])
+        cut = self.text(max_tokens=12, logprobs=3, stop_token_ids=[ids[place]], return_token_ids=True)["choices"][0]
+        self.assertEqual(cut["token_ids"], ids[:place])
+        for name, values in cut["logprobs"].items():
+            self.assertEqual(values, whole["logprobs"][name][:place], name)
+
+    def test_rows_that_have_ended_do_not_run(self):
+        body = {**TEXT, "prompt": ["x" * (CONTEXT - 1), "y"], "max_tokens": 1900, "stream": True, "return_token_ids": True}
+        connection = self.server.connect()
+        self.addCleanup(connection.close)
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        seen = b""
+        while b'"finish_reason":"length"' not in seen:
+            seen += response.read1(65536)
+        running = self.server.metric("vllm:num_requests_running")
+        self.assertEqual(seen.count(b'"finish_reason":"length"'), 1, "the other one still runs")
+        self.assertEqual(running, 1)
+
+    def test_a_refused_request_has_no_latency(self):
+        counted = ("vllm:time_to_first_token_seconds_count", "vllm:e2e_request_latency_seconds_count")
+        self.text()
+        before = [self.server.metric(name) for name in counted]
+        self.assertEqual(self.server.post("/v1/completions", {**TEXT, "temperature": -1})[0], 400)
+        self.assertEqual(self.server.request("GET", "/v1/models")[0], 200)
+        self.assertEqual([self.server.metric(name) for name in counted], before)
+        self.text()
+        self.assertEqual([self.server.metric(name) for name in counted], [count + 1 for count in before])
+
+    def test_routes_of_lorax_stream_by_their_names(self):
+        for path, stream, kind in (("/generate", True, "application/json"), ("/generate", False, "application/json"),
+                                   ("/generate_stream", False, "text/event-stream"), ("/", True, "text/event-stream"),
+                                   ("/", False, "application/json")):
+            body = {"inputs": "hello", "stream": stream, "parameters": {"max_new_tokens": 2}}
+            status, headers, _ = self.server.request("POST", path, body)
+            self.assertEqual((status, headers["Content-Type"].split(";")[0]), (200, kind), (path, stream))
+
+    def test_a_message_that_goes_on_keeps_its_spaces(self):
+        for content in ("so", "so ", " so", "so\n ", "hello", "hello "):
+            messages = [*CHAT["messages"], {"role": "assistant", "content": content}]
+            answer = self.chat(messages=messages, add_generation_prompt=False, continue_final_message=True, return_token_ids=True)
+            prompt = self.server.post("/detokenize", {"tokens": answer["choices"][0]["prompt_token_ids"]})[1]["prompt"]
+            self.assertEqual(prompt, "<|user|>hello<|end|><|assistant|>" + content)
+
     def test_entries_of_a_completion(self):
         """The most likely ones, and what was drawn where it is none of them, as in vLLM."""
         for count, temperature in itertools.product((0, 1, 3, 20), (0, 5)):

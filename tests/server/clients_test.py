@@ -65,6 +65,28 @@ class Clients(Case):
             list(self.openai.completions.create(model="a1", prompt="x" * 3000, stream=True))
         self.assertIn("3000 tokens", str(caught.exception))
 
+    def test_openai_fields_without_effect(self):
+        chat = self.openai.chat.completions
+        plain = chat.create(model="a1", messages=CHAT, max_tokens=6, temperature=0, extra_body=MORE)
+        raw = chat.with_raw_response.create(
+            model="a1", messages=CHAT, max_completion_tokens=6, temperature=0, extra_body=MORE, service_tier="auto", reasoning_effort="low",
+            verbosity="low", store=True, metadata={"a": "b"}, prompt_cache_key="k", safety_identifier="s", modalities=["text"], user="u",
+            response_format={"type": "text"}, tools=[], functions=[], parallel_tool_calls=True, logit_bias={}, stop=None, seed=None, audio=None)
+        self.assertEqual(raw.parse().choices[0].message.content, plain.choices[0].message.content)
+        self.assertEqual(set(raw.headers["x-heddle-ignored"].split(", ")),
+                         {"service_tier", "reasoning_effort", "verbosity", "store", "metadata", "prompt_cache_key", "safety_identifier", "user",
+                          "parallel_tool_calls"})
+        # The client's own message, as agents send it back, and the roles that it has.
+        history = [{"role": "developer", "content": "Be brief."}, *CHAT, plain.choices[0].message.model_dump(),
+                   {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+                   {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "12"}]}]
+        self.assertEqual(chat.create(model="a1", messages=history, max_tokens=6, extra_body=MORE).usage.completion_tokens, 6)
+        with self.assertRaises(openai.BadRequestError) as caught:
+            chat.create(model="a1", messages=CHAT, tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
+        self.assertEqual(caught.exception.param, "tools")
+        root = openai.OpenAI(base_url=self.url, api_key="none", max_retries=0)  # without /v1
+        self.assertEqual(root.completions.create(model="a1", prompt="ab", max_tokens=2, extra_body=MORE).usage.completion_tokens, 2)
+
     def test_lorax_client(self):
         client = lorax.Client(self.url, timeout=60)
         whole = client.generate("hello", adapter_id="a1", max_new_tokens=8, ignore_eos_token=True)

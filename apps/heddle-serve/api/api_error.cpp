@@ -21,8 +21,14 @@ ApiError no_such_model(const std::string& name) {
   return {404, "NotFoundError", "The model `" + name + "` does not exist.", "model"};
 }
 
+ApiError method_not_allowed(const std::string& methods) {
+  ApiError error(405, "MethodNotAllowed", "method not allowed; this path accepts " + methods);
+  error.methods_ = methods;
+  return error;
+}
+
 ApiError overloaded() {
-  return {429, "RateLimitError", "too many requests wait (--max-waiting); try again later"};
+  return {429, "RateLimitError", "too many requests are waiting (--max-waiting); try again later"};
 }
 
 ApiError unavailable(const std::string& message) {
@@ -37,6 +43,7 @@ ApiError engine_error(RequestError error, const std::string& message) {
     case RequestError::kUnknownAdapter: return {404, "NotFoundError", message, "model"};
     case RequestError::kOutOfMemory:
     case RequestError::kEngineEnded: return unavailable(message);
+    case RequestError::kNotFinite: return {500, "InternalServerError", message};
   }
   return bad_request(message);
 }
@@ -53,6 +60,7 @@ std::string openai_error_json(const ApiError& error) {
 HttpResponse openai_error(const ApiError& error) {
   HttpResponse response{.status = error.status(), .body = openai_error_json(error)};
   if (error.status() == 429) response.headers.emplace_back("Retry-After", kRetrySeconds);
+  if (!error.methods().empty()) response.headers.emplace_back("Allow", error.methods());
   return response;
 }
 
@@ -61,7 +69,8 @@ HttpResponse lorax_error(const ApiError& error) {
   unsigned status = 422;
   switch (error.status()) {
     case 401:
-    case 404: status = error.status(); break;
+    case 404:
+    case 405: status = error.status(); break;
     case 429: type = "overloaded", status = 429; break;
     case 503: type = "healthcheck", status = 503; break;
     case 424: type = "generation", status = 424; break;
@@ -71,6 +80,7 @@ HttpResponse lorax_error(const ApiError& error) {
   HttpResponse response{.status = status};
   response.body = files::json_text(JsonObject{{"error", error.what()}, {"error_type", type}});
   if (status == 429) response.headers.emplace_back("Retry-After", kRetrySeconds);
+  if (!error.methods().empty()) response.headers.emplace_back("Allow", error.methods());
   return response;
 }
 

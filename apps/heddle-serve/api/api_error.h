@@ -22,15 +22,21 @@ class ApiError : public std::runtime_error {
   [[nodiscard]] const std::string& type() const { return type_; }
   /// The field that is wrong; empty: none alone is.
   [[nodiscard]] const std::string& param() const { return param_; }
+  /// The methods that the route has instead; empty: it is not about that.
+  [[nodiscard]] const std::string& methods() const { return methods_; }
 
  private:
+  friend ApiError method_not_allowed(const std::string& methods);
+
   unsigned status_;
-  std::string type_, param_;
+  std::string type_, param_, methods_;
 };
 
 [[nodiscard]] ApiError bad_request(const std::string& message, const std::string& param = {});
 /// "The model `x` does not exist."
 [[nodiscard]] ApiError no_such_model(const std::string& name);
+/// 405; `methods` as the header Allow lists them.
+[[nodiscard]] ApiError method_not_allowed(const std::string& methods);
 /// 429 with Retry-After.
 [[nodiscard]] ApiError overloaded();
 [[nodiscard]] ApiError unavailable(const std::string& message);

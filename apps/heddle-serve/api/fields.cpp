@@ -8,6 +8,8 @@
 #include "heddle/core/error.h"
 
 #include "api/api_error.h"
+#include "api/bounds.h"
+#include "api/field_table.h"
 #include "files/json_text.h"
 #include "generate/fields/sampling_fields.h"
 #include "generate/ordered_json.h"
@@ -20,9 +22,7 @@ namespace {
 
 using app::RowReader;
 using files::find_member;
-using files::is_bool;
 using files::is_number;
-using files::is_text;
 using files::json_type;
 
 constexpr const char* kWhere = "request";
@@ -57,42 +57,10 @@ constexpr auto kCommon = std::to_array<std::string_view>({"model",
                                                           "add_special_tokens",
                                                           "request_id",
                                                           "return_token_ids",
+                                                          "return_tokens_as_token_ids",
                                                           "logprobs"});
-
-bool is_empty_list(const json& value) { return value.is_array() && value.get_array().empty(); }
-
-/// {"type": "text"}
-bool is_plain_text(const json& format) {
-  const json* const type = find_member(format, "type");
-  return files::size_of(format) == 1 && type != nullptr && is_text(*type, "text");
-}
-
-/// Whether a field that heddle does nothing with asks for nothing: {"type": "text"} as
-/// response_format, say.
-bool is_neutral(std::string_view field, const json& value) {
-  if (field == "user" || field == "metadata" || field == "cache_salt") return true;
-  if (field == "store") return is_bool(value, false);
-  if (field == "response_format") return is_plain_text(value);
-  if (field == "tools") return is_empty_list(value);
-  if (field == "tool_choice") return is_text(value, "none") || is_text(value, "auto");
-  if (field == "parallel_tool_calls") return value.is_bool();
-  if (field == "priority") return is_number(value, 0);
-  if (field == "suffix") return is_text(value, "");
-  return false;
-}
-
-/// Fields that the API has and heddle does not do, but for their neutral values.
-constexpr std::pair<std::string_view, const char*> kNotDone[] = {
-    {"response_format", "structured output is not supported, but {\"type\": \"text\"}"},
-    {"structured_outputs", "structured output is not supported"},
-    {"guided_json", "structured output is not supported"},
-    {"tools", "tools are not supported, but an empty list"},
-    {"tool_choice", "tools are not supported, but \"none\""},
-    {"parallel_tool_calls", "expected true or false"},
-    {"priority", "requests are served in their order, expected 0"},
-    {"suffix", "text is not filled in before a suffix"},
-    {"store", "answers are not stored, expected false"},
-};
+constexpr float kLeastTopP = std::numeric_limits<float>::min();
+constexpr size_t kMostIgnored = 32;  // names that are told
 
 void read_model(const RowReader& row, Generation& generation) {
   ModelChoice& choice = generation.choice;
@@ -125,13 +93,6 @@ std::vector<int32_t> token_list(const RowReader& row, const char* field) {
   return ids;
 }
 
-void check_count(size_t count, int64_t most, const char* field, const char* option) {
-  if (static_cast<int64_t>(count) <= most) return;
-  throw bad_request(std::string(field) + " has " + std::to_string(count) + " entries, at most " +
-                        std::to_string(most) + " are allowed (" + option + ")",
-                    field);
-}
-
 void check_limits(const json& body, const app::RequestLimits& limits) {
   const json* const stop = find_member(body, "stop");
   if (stop != nullptr && stop->is_array()) {
@@ -147,34 +108,57 @@ void check_limits(const json& body, const app::RequestLimits& limits) {
   }
 }
 
-void read_stream(const RowReader& row, Generation& generation) {
+void read_stream(const RowReader& row, bool ignores_unknown, Generation& generation) {
   generation.stream = row.flag("stream", false);
   const json* options = row.find("stream_options");
   if (options == nullptr) return;
   HEDDLE_CHECK(options->is_object(), "stream_options is ", json_type(*options),
                ", expected an object");
-  HEDDLE_CHECK(generation.stream, "stream_options is given, and stream is not true");
-  constexpr std::string_view kFields[] = {"include_usage", "include_obfuscation"};
+  HEDDLE_CHECK(generation.stream, "stream_options needs stream to be true");
+  constexpr std::string_view kFields[] = {"include_usage", "include_obfuscation",
+                                          "continuous_usage_stats"};
+  for (const auto& entry : options->get_object()) {
+    const std::string_view field = entry.key();
+    if (entry.value().is_null() || std::ranges::find(kFields, field) != std::end(kFields)) {
+      continue;
+    }
+    const std::string name = "stream_options." + std::string(field);
+    if (!ignores_unknown) {
+      throw bad_request(
+          "stream_options: unknown field " + app::quote(field) + app::did_you_mean(field, kFields),
+          app::shown(name));
+    }
+    add_ignored(generation.ignored, name);
+  }
   const RowReader reader(*options, "stream_options");
-  reader.check_fields(kFields);
   generation.include_usage = reader.flag("include_usage", false);
-  HEDDLE_CHECK(!reader.flag("include_obfuscation", false),
-               "stream_options: include_obfuscation is not supported");
+  for (const char* field : {"include_obfuscation", "continuous_usage_stats"}) {
+    if (!reader.flag(field, false)) continue;
+    if (!ignores_unknown) {
+      throw bad_request("stream_options: " + std::string(field) +
+                            " is not supported; leave it out or set it to false",
+                        "stream_options." + std::string(field));
+    }
+    add_ignored(generation.ignored, "stream_options." + std::string(field));
+  }
 }
+
+}  // namespace
 
 int64_t random_seed() {
   thread_local std::mt19937_64 random{std::random_device{}()};
   return static_cast<int64_t>(random() >> 1);
 }
 
-}  // namespace
-
 files::JsonTree parse_body(const std::string& body) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of clients on Windows
   try {
-    files::JsonTree value = app::parse_ordered_json(body, kWhere);
+    files::JsonTree value = app::parse_ordered_json(
+        body.starts_with(kByteOrderMark) ? body.substr(kByteOrderMark.size()) : body, kWhere);
     if (!value->is_object()) {
       throw bad_request(std::string("the body is ") + json_type(*value) + ", expected an object");
     }
+    check_bounds(*value);
     return value;
   } catch (const Error& error) {
     throw bad_request(error.what());
@@ -183,8 +167,15 @@ files::JsonTree parse_body(const std::string& body) {
 
 std::span<const std::string_view> common_fields() { return kCommon; }
 
+void add_ignored(std::vector<std::string>& ignored, std::string_view name) {
+  const bool is_new =
+      ignored.size() < kMostIgnored && std::ranges::find(ignored, name) == ignored.end();
+  if (is_new) ignored.emplace_back(name);
+}
+
 void check_fields(json& body, std::span<const std::string_view> fields,
-                  std::span<const std::string_view> more, bool ignores_unknown) {
+                  std::span<const std::string_view> more, bool ignores_unknown,
+                  std::vector<std::string>& ignored) {
   files::JsonObject kept(body.storage());
   for (auto& entry : body.as_object()) {
     const std::string field(entry.key());
@@ -192,22 +183,32 @@ void check_fields(json& body, std::span<const std::string_view> fields,
     const auto is_in = [&](const auto& list) {
       return std::ranges::find(list, field) != list.end();
     };
-    if (value.is_null() || is_neutral(field, value)) continue;
+    if (value.is_null()) continue;
     if (is_in(fields) || is_in(more)) {
       kept.emplace(field, std::move(value));
       continue;
     }
-    const auto not_done =
-        std::ranges::find(kNotDone, field, &std::pair<std::string_view, const char*>::first);
-    if (not_done != std::end(kNotDone)) throw bad_request(field + ": " + not_done->second, field);
-    if (ignores_unknown) continue;
-    std::vector<std::string_view> known(fields.begin(), fields.end());
-    known.insert(known.end(), more.begin(), more.end());
-    throw bad_request("unknown field " + app::quote(field) + "; the nearest known field is " +
-                          std::string(app::nearest(field, known)),
-                      app::shown(field));
+    if (const PassiveField* passive = find_passive(field)) {
+      if (!is_accepted(*passive, value)) {
+        throw bad_request(field + ": " + std::string(passive->refusal), field);
+      }
+      if (is_hint(*passive)) add_ignored(ignored, field);
+      continue;
+    }
+    if (!ignores_unknown) {
+      std::vector<std::string_view> known(fields.begin(), fields.end());
+      known.insert(known.end(), more.begin(), more.end());
+      throw bad_request("unknown field " + app::quote(field) + app::did_you_mean(field, known),
+                        app::shown(field));
+    }
+    add_ignored(ignored, field);
   }
   body.as_object() = std::move(kept);
+}
+
+void check_fields(json& body, std::span<const std::string_view> fields, bool ignores_unknown) {
+  std::vector<std::string> ignored;
+  check_fields(body, fields, {}, ignores_unknown, ignored);
 }
 
 json take(json& body, const char* field) {
@@ -224,18 +225,33 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
   const app::RequestLimits& limits = options.limits;
   check_limits(body, limits);
   const json prompt_logprobs = take(body, "prompt_logprobs");
-  if (const json* top_k = find_member(body, "top_k"); top_k != nullptr && is_number(*top_k, -1)) {
-    body.as_object().stable_erase("top_k");  // vLLM's word for all
-  }
+  files::JsonObject& object = body.as_object();
+  const auto is_given_as = [&object](const char* field, double value) {
+    const json* const given = object.if_contains(field);
+    return given != nullptr && is_number(*given, value);
+  };
+  if (is_given_as("top_k", -1)) object.stable_erase("top_k");  // vLLM's word for all
+  if (is_given_as("seed", -1)) object.stable_erase("seed");    // vLLM's and llama.cpp's for any
+  const bool has_no_limit = is_given_as("max_tokens", -1);     // llama.cpp's
+  if (has_no_limit) object["max_tokens"] = std::numeric_limits<int64_t>::max();
+  if (is_given_as("top_p", 0))
+    object["top_p"] = kLeastTopP;  // the most likely token, as in OpenAI's
+  const bool is_cut_to_fit = is_given_as("truncate_prompt_tokens", -1);  // vLLM's word
+  if (is_cut_to_fit) object.stable_erase("truncate_prompt_tokens");
+  const bool has_length = !has_no_limit && object.contains("max_tokens");
   const RowReader row(body, kWhere);
-  request.sampling.temperature = 1.0f;
+  request.sampling.temperature = 1.0f;  // as OpenAI has it where the model's files say nothing
+  int64_t unused = 0;                   // chat and completions have max_tokens of their own
+  options.generation.apply(request.sampling, unused);
   request.sampling.seed = random_seed();
   app::read_sampling_fields(row, request);
+  if (is_cut_to_fit) generation.room = has_length ? std::max<int64_t>(request.max_tokens, 1) : 1;
   read_model(row, generation);
-  read_stream(row, generation);
+  read_stream(row, options.ignore_unknown_fields, generation);
   generation.n = row.integer("n", 1, 1, std::max<int64_t>(limits.n, 1));
   generation.best_of = generation.n;
   generation.return_token_ids = row.flag("return_token_ids", false);
+  generation.returns_token_names = row.flag("return_tokens_as_token_ids", false);
   generation.echo = row.flag("echo", false);
   if (const json* id = row.find("request_id")) generation.request_id = row.text("request_id", *id);
   request.ignore_end = row.flag("ignore_eos", false);
@@ -251,7 +267,7 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
   const json holder = files::JsonObject{{"prompt_logprobs", prompt_logprobs}};
   generation.prompt_logprobs =
       RowReader(holder, kWhere).integer("prompt_logprobs", 0, 0, limits.top_logprobs);
-  HEDDLE_CHECK(!generation.stream, "prompt_logprobs is given, and stream is true");
+  HEDDLE_CHECK(!generation.stream, "prompt_logprobs cannot be streamed; set stream to false");
   request.prompt_logprobs = true;
 }
 

@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "api/generation.h"
 #include "files/json_tree.h"
@@ -16,10 +17,17 @@ using json = files::Json;
 /// Parses a body that must be an object. Throws ApiError.
 [[nodiscard]] files::JsonTree parse_body(const std::string& body);
 
-/// Refuses a field that is in none of the lists and not neutral, by its name, unless unknown ones
-/// are ignored, and takes those that are neutral out. A field that is null counts as not there.
+/// Takes out what is null, which counts as not there, and the fields of the table of
+/// field_table.h at values that are accepted; refuses a field that is in none of the lists by its
+/// name, unless unknown ones are ignored. Names in `ignored` those that have no effect.
 void check_fields(json& body, std::span<const std::string_view> fields,
-                  std::span<const std::string_view> more, bool ignores_unknown);
+                  std::span<const std::string_view> more, bool ignores_unknown,
+                  std::vector<std::string>& ignored);
+/// The same for routes whose responses do not name them.
+void check_fields(json& body, std::span<const std::string_view> fields, bool ignores_unknown);
+
+/// Adds a name to those of fields without effect, of which there are not many.
+void add_ignored(std::vector<std::string>& ignored, std::string_view name);
 
 /// The fields of read_common.
 [[nodiscard]] std::span<const std::string_view> common_fields();
@@ -28,6 +36,9 @@ void check_fields(json& body, std::span<const std::string_view> fields,
 /// which model, how it is told.
 void read_common(json& body, const app::ServeOptions& options, Generation& generation,
                  Request& request);
+
+/// A seed that no request before had, but by chance.
+[[nodiscard]] int64_t random_seed();
 
 /// Takes the field out of the object; null where it is not there. It lies in the memory of the
 /// body's tree.

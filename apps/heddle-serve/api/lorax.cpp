@@ -5,6 +5,7 @@
 
 #include "heddle/core/error.h"
 
+#include "api/bounds.h"
 #include "api/fields.h"
 #include "api/token_json.h"
 #include "generate/row_reader.h"
@@ -40,8 +41,7 @@ constexpr auto kParameters = std::to_array<std::string_view>({"adapter_id",
                                                               "return_k_alternatives",
                                                               "ignore_eos_token",
                                                               "watermark",
-                                                              "apply_chat_template",
-                                                              "response_format"});
+                                                              "apply_chat_template"});
 
 void refuse(bool is_refused, const char* field, const char* why) {
   if (is_refused) throw bad_request(std::string(field) + ": " + why, field);
@@ -61,22 +61,22 @@ void read_merged(const json& merged, Generation& generation) {
                                           "majority_sign_method"};
   row.check_given_fields(kFields);
   if (const json* strategy = row.find("merge_strategy")) {
-    refuse(!is_text(*strategy, "linear"), "merge_strategy", "linear is supported");
+    refuse(!is_text(*strategy, "linear"), "merge_strategy", "only \"linear\" is supported");
   }
   // As with LoRAX' own linear strategy, these are looked at and have no effect.
   static_cast<void>(row.number("density", 0, 0, 1));
   if (const json* method = row.find("majority_sign_method")) {
     refuse(!is_text(*method, "total") && !is_text(*method, "frequency"), "majority_sign_method",
-           "total and frequency are supported");
+           "only \"total\" and \"frequency\" are supported");
   }
   const json* ids = row.find("ids");
   HEDDLE_CHECK(ids != nullptr && ids->is_array() && files::size_of(*ids) > 0,
-               "merged_adapters: ids is missing, or no list of names");
+               "merged_adapters: ids is missing or not a list of names");
   const size_t num_ids = files::size_of(*ids);
   const json* weights = row.find("weights");
   const bool has_weights = weights != nullptr && !is_empty(*weights);
   HEDDLE_CHECK(!has_weights || (weights->is_array() && files::size_of(*weights) == num_ids),
-               "merged_adapters: weights is no list of as many numbers as ids has names");
+               "merged_adapters: weights must be a list with one number for each name in ids");
   for (size_t i = 0; i < num_ids; ++i) {
     const float even = 1.0f / static_cast<float>(num_ids);
     const json* const weight = has_weights ? &weights->get_array()[i] : nullptr;
@@ -96,7 +96,7 @@ void read_sampling(const RowReader& row, Request& request) {
   sampling.top_k =
       static_cast<int32_t>(row.integer("top_k", 0, 0, std::numeric_limits<int32_t>::max()));
   sampling.top_p = row.number("top_p", 1.0f, kLeast, 1.0);
-  refuse(row.number("typical_p", 1.0f, kLeast, 1.0) < 1.0f, "typical_p", "1 is supported");
+  refuse(row.number("typical_p", 1.0f, kLeast, 1.0) < 1.0f, "typical_p", "only 1 is supported");
   sampling.repetition_penalty = row.number("repetition_penalty", 1.0f, kLeast, 1e6);
   sampling.frequency_penalty = row.number("frequency_penalty", 0.0f, -2.0, 2.0);
   sampling.presence_penalty = row.number("presence_penalty", 0.0f, -2.0, 2.0);
@@ -162,8 +162,9 @@ class LoraxForm final : public AnswerForm {
 
  private:
   std::string text_of(const Completion& completion) const {
-    const Request& request = request_.generation.prompts.front();
-    return (request_.returns_prompt ? request.text.value_or("") : "") + completion.text;
+    const Generation& generation = request_.generation;
+    const std::string& prompt = generation.prompts.front().text.value_or(generation.echoed);
+    return (request_.returns_prompt ? prompt : "") + completion.text;
   }
 
   JsonObject token(const TokenSpan& tokens, size_t i, const TokenTexts& texts) const {
@@ -232,9 +233,9 @@ LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& opt
   constexpr int64_t kDefaultTokens = 20, kMost = std::numeric_limits<int64_t>::max();
   files::JsonTree tree = parse_body(text);
   json& body = *tree;
-  check_fields(body, kBody, {}, options.ignore_unknown_fields);
   LoraxGeneration lorax;
   Generation& generation = lorax.generation;
+  check_fields(body, kBody, {}, options.ignore_unknown_fields, generation.ignored);
   Request request;
   const RowReader outer(body, "request");
   request.text = outer.required_text("inputs");
@@ -248,21 +249,22 @@ LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& opt
     (void)take(parameters, "adapter_source");
   if (const json* mark = given("watermark"); mark != nullptr && files::is_bool(*mark, false))
     (void)take(parameters, "watermark");
-  check_fields(parameters, kParameters, {}, options.ignore_unknown_fields);
-  refuse(given("adapter_source") != nullptr, "adapter_source", "local is supported");
-  refuse(given("api_token") != nullptr, "api_token", "adapters come from local folders alone");
-  refuse(given("watermark") != nullptr, "watermark", "is not supported");
+  check_fields(parameters, kParameters, {}, options.ignore_unknown_fields, generation.ignored);
+  refuse(given("adapter_source") != nullptr, "adapter_source",
+         "only \"local\" is supported; adapters are loaded from folders of this machine");
+  refuse(given("api_token") != nullptr, "api_token",
+         "adapters are loaded from folders of this machine; leave the field out");
+  refuse(given("watermark") != nullptr, "watermark",
+         "answers are not watermarked; only false is accepted");
   const RowReader row(parameters, kWhere);
   if (const json* id = row.find("adapter_id"))
     generation.choice.adapter_id = row.text("adapter_id", *id);
   if (const json* merged = row.find("merged_adapters")) read_merged(*merged, generation);
   request.max_tokens = row.integer("max_new_tokens", kDefaultTokens, 1, kMost);
-  request.sampling.seed = std::time(nullptr);
+  request.sampling.seed = random_seed();
   read_sampling(row, request);
   request.stop = row.stop_strings({});
-  if (std::ssize(request.stop) > options.limits.stop_strings) {
-    throw bad_request("stop has too many entries (--max-stop-strings)", "stop");
-  }
+  check_count(request.stop.size(), options.limits.stop_strings, "stop", "--max-stop-strings");
   request.truncate_prompt_tokens = row.integer("truncate", 0, 0, kMost);
   request.ignore_end = row.flag("ignore_eos_token", false);
   request.skip_special_tokens = true;
@@ -274,10 +276,10 @@ LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& opt
   lorax.details = row.flag("details", false);
   lorax.prefill = row.flag("decoder_input_details", false);
   lorax.returns_prompt = row.flag("return_full_text", false);
+  generation.echo = lorax.returns_prompt;
   request.prompt_logprobs = lorax.prefill;
-  HEDDLE_CHECK(!(generation.stream && generation.best_of > 1),
-               "best_of is above 1, and stream is true");
-  HEDDLE_CHECK(!(generation.stream && lorax.prefill), "decoder_input_details and stream are true");
+  HEDDLE_CHECK(!(generation.stream && generation.best_of > 1), "best_of must be 1 in a stream");
+  HEDDLE_CHECK(!(generation.stream && lorax.prefill), "decoder_input_details cannot be streamed");
   if (row.flag("apply_chat_template", false)) {
     request.messages = {{"user", *request.text}};
     request.text.reset();

@@ -66,9 +66,11 @@ class OpenAiForm : public AnswerForm {
   [[nodiscard]] const Request& request(size_t row) const {
     return generation_.prompts[row / static_cast<size_t>(generation_.best_of)];
   }
-  [[nodiscard]] size_t num_tops(size_t row) const {
-    return static_cast<size_t>(request(row).top_logprobs);
+  [[nodiscard]] TokenNames names_of(const TokenTexts& texts) const {
+    return {.texts = texts, .are_ids = generation_.returns_token_names};
   }
+  /// Of a token: a request draws more of them where it asks for more of its prompt's.
+  [[nodiscard]] size_t num_tops() const { return static_cast<size_t>(generation_.top_logprobs); }
   JsonObject chunk_head() {
     JsonObject chunk = head_;
     chunk["object"] = chunk_name();
@@ -160,7 +162,7 @@ class ChatForm final : public OpenAiForm {
           {"index", row}, {"delta", JsonObject{{"content", event.text}}}, {"logprobs", nullptr}};
       if (has_tokens) {
         choice["logprobs"].emplace_object()["content"] =
-            chat_logprobs(span_of(event.tokens), *event.token_texts, num_tops(row));
+            chat_logprobs(span_of(event.tokens), names_of(*event.token_texts), num_tops());
       }
       choice["finish_reason"] = nullptr;
       if (has_ids) choice["token_ids"] = files::json_array(event.tokens.ids);
@@ -184,7 +186,7 @@ class ChatForm final : public OpenAiForm {
         {"logprobs", nullptr}};
     if (generation_.logprobs) {
       choice["logprobs"].emplace_object()["content"] =
-          chat_logprobs(answer_span(completion), *completion.token_texts, num_tops(row));
+          chat_logprobs(answer_span(completion), names_of(*completion.token_texts), num_tops());
     }
     add_end(completion, choice);
     add_ids(completion, choice);
@@ -207,7 +209,7 @@ class CompletionForm final : public OpenAiForm {
       text = prompt_text(row, *event.token_texts) + text;
     }
     if (generation_.logprobs && has_tokens) {
-      add_completion_logprobs(span_of(event.tokens), *event.token_texts, num_tops(row),
+      add_completion_logprobs(span_of(event.tokens), names_of(*event.token_texts), num_tops(),
                               offsets_[row], choice["logprobs"]);
     }
     choice["text"] = text;
@@ -233,13 +235,13 @@ class CompletionForm final : public OpenAiForm {
       choice["text"] = prompt_text(row, *completion.token_texts) + completion.text;
     }
     if (generation_.logprobs) {
-      const TokenTexts& texts = *completion.token_texts;
+      const TokenNames names = names_of(*completion.token_texts);
       json& lists = choice["logprobs"];
       int64_t offset = 0;
       if (generation_.echo) {
-        add_completion_logprobs(prompt_span(completion), texts, num_tops(row), offset, lists);
+        add_completion_logprobs(prompt_span(completion), names, num_tops(), offset, lists);
       }
-      add_completion_logprobs(answer_span(completion), texts, num_tops(row), offset, lists);
+      add_completion_logprobs(answer_span(completion), names, num_tops(), offset, lists);
     }
     add_end(completion, choice);
     add_ids(completion, choice);

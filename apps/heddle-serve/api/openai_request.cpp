@@ -7,6 +7,7 @@
 #include "heddle/core/error.h"
 
 #include "api/api_error.h"
+#include "api/bounds.h"
 #include "api/fields.h"
 #include "files/json_text.h"
 #include "generate/chat_fields.h"
@@ -24,19 +25,26 @@ constexpr auto kChat = std::to_array<std::string_view>(
 constexpr auto kCompletion = std::to_array<std::string_view>({"prompt", "best_of"});
 constexpr auto kTokenize = std::to_array<std::string_view>(
     {"model", "adapter_id", "prompt", "messages", "add_special_tokens", "add_generation_prompt",
-     "continue_final_message", "chat_template_kwargs", "return_token_strs"});
+     "continue_final_message", "chat_template_kwargs", "tools", "documents", "return_token_strs"});
 
-void read_conversation(json& body, const json& messages, Request& request) {
+void read_conversation(const json& body, json messages, bool ignores_unknown,
+                       Generation& generation, Request& request) {
   const RowReader row(body, kWhere);
-  app::read_messages(row, messages, request);
-  const bool continues = row.flag("continue_final_message", false);
+  app::MessageFields fields{.ignores_unknown = ignores_unknown};
+  app::read_messages(row, std::move(messages), request, &fields);
+  for (const std::string& name : fields.ignored) add_ignored(generation.ignored, name);
+  if (row.flag("continue_final_message", false)) request.continue_final_message = true;
   app::read_chat_fields(row, request);
-  if (!continues) return;
-  HEDDLE_CHECK(files::find_member(body, "add_generation_prompt") == nullptr ||
-                   !request.add_generation_prompt,
-               "continue_final_message and add_generation_prompt are both true");
-  request.add_generation_prompt = false;
-  request.continue_final_message = true;
+}
+
+/// The tools of a conversation whose answer calls none: they are part of the prompt. Null where
+/// there are none.
+json take_shown_tools(json& body) {
+  const json* const choice = files::find_member(body, "tool_choice");
+  const json* const tools = files::find_member(body, "tools");
+  const bool are_shown = choice != nullptr && files::is_text(*choice, "none") && tools != nullptr &&
+                         tools->is_array() && files::size_of(*tools) > 0;
+  return are_shown ? take(body, "tools") : json();
 }
 
 /// What of the answer's tokens is told.
@@ -44,7 +52,8 @@ void read_chat_logprobs(const RowReader& row, int64_t most, Generation& generati
                         Request& request) {
   generation.logprobs = row.flag("logprobs", false);
   const int64_t top = row.integer("top_logprobs", 0, 0, most);
-  HEDDLE_CHECK(top == 0 || generation.logprobs, "top_logprobs is given, and logprobs is not true");
+  HEDDLE_CHECK(top == 0 || generation.logprobs, "top_logprobs needs logprobs to be true");
+  generation.top_logprobs = top;
   request.top_logprobs = static_cast<int32_t>(
       std::max<int64_t>(top, std::max<int64_t>(generation.prompt_logprobs, 0)));
 }
@@ -78,18 +87,18 @@ std::vector<Request> prompts_of(const json& prompt, const Request& request, int6
     return prompts;
   }
   if (!prompt.is_array() || prompt.get_array().empty()) {
-    throw bad_request("prompt is missing, or no text, tokens or a list of these", "prompt");
+    throw bad_request(
+        "prompt is missing or of the wrong type; expected a string, a list of token ids, or a list "
+        "of either",
+        "prompt");
   }
   const files::JsonArray& list = prompt.get_array();
   if (list.front().is_number()) {
     add().token_ids = tokens_of(list);
     return prompts;
   }
-  if (std::ssize(list) > most) {
-    throw bad_request("prompt has " + std::to_string(list.size()) + " prompts, at most " +
-                          std::to_string(most) + " are allowed (--max-prompts)",
-                      "prompt");
-  }
+  check_count(list.size(), most, "prompt", "--max-prompts");
+  check_copies("allowed_token_ids", request.allowed_token_ids.size(), list.size());
   for (const json& one : list) {
     if (one.is_string()) {
       add().text = files::text_of(one);
@@ -113,27 +122,28 @@ std::string last_text(const Request& request) {
 Generation read_chat(const std::string& text, const app::ServeOptions& options) {
   files::JsonTree tree = parse_body(text);
   json& body = *tree;
-  check_fields(body, common_fields(), kChat, options.ignore_unknown_fields);
-  const json messages = take(body, "messages");
-  if (messages.is_null()) throw bad_request("field messages is missing", "messages");
-  const auto num_messages = static_cast<int64_t>(files::size_of(messages));
-  if (messages.is_array() && num_messages > options.limits.messages) {
-    throw bad_request("messages has " + std::to_string(num_messages) + " entries, at most " +
-                          std::to_string(options.limits.messages) + " are allowed (--max-messages)",
-                      "messages");
-  }
   Generation generation;
+  json tools = take_shown_tools(body);
+  check_fields(body, common_fields(), kChat, options.ignore_unknown_fields, generation.ignored);
+  json messages = take(body, "messages");
+  if (messages.is_null()) throw bad_request("field messages is missing", "messages");
+  if (messages.is_array()) {
+    check_count(messages.get_array().size(), options.limits.messages, "messages", "--max-messages");
+  }
   if (const json source = take(body, "chat_template"); !source.is_null()) {
     if (!options.allow_request_templates) {
-      throw bad_request("chat_template: the server takes none (--allow-request-templates)",
-                        "chat_template");
+      throw bad_request(
+          "chat_template: templates of requests are not allowed; start the server with "
+          "--allow-request-templates",
+          "chat_template");
     }
     HEDDLE_CHECK(source.is_string(), "chat_template is ", files::json_type(source),
                  ", expected a text");
     generation.chat_template = files::text_of(source);
   }
   Request request;
-  request.max_tokens = options.limits.default_max_tokens;
+  request.max_tokens = options.limits.default_max_tokens.value_or(
+      options.generation.max_tokens.value_or(app::kDefaultMaxTokens));
   if (json longest = take(body, "max_completion_tokens"); !longest.is_null()) {
     body.as_object()["max_tokens"] = std::move(longest);
   }
@@ -141,7 +151,10 @@ Generation read_chat(const std::string& text, const app::ServeOptions& options) 
   read_common(body, options, generation, request);
   if (!top.is_null()) body.as_object()["top_logprobs"] = std::move(top);
   read_chat_logprobs(RowReader(body, kWhere), options.limits.top_logprobs, generation, request);
-  read_conversation(body, messages, request);
+  if (!tools.is_null()) body.as_object()["tools"] = std::move(tools);
+  read_conversation(body, std::move(messages), options.ignore_unknown_fields, generation, request);
+  HEDDLE_CHECK(!generation.echo || request.truncate_prompt_tokens == 0,
+               "echo and truncate_prompt_tokens are both given, for a conversation");
   if (generation.echo) generation.echoed = last_text(request);
   set_tells(generation, request);
   generation.prompts.push_back(std::move(request));
@@ -152,19 +165,22 @@ Generation read_completion(const std::string& text, const app::ServeOptions& opt
   constexpr int64_t kDefaultTokens = 16;  // as OpenAI has it
   files::JsonTree tree = parse_body(text);
   json& body = *tree;
-  check_fields(body, common_fields(), kCompletion, options.ignore_unknown_fields);
-  const json prompt = take(body, "prompt");
   Generation generation;
+  check_fields(body, common_fields(), kCompletion, options.ignore_unknown_fields,
+               generation.ignored);
+  const json prompt = take(body, "prompt");
   Request request;
   request.max_tokens = kDefaultTokens;
   read_common(body, options, generation, request);
   const RowReader row(body, kWhere);
   generation.best_of =
       row.integer("best_of", generation.n, generation.n, std::max<int64_t>(options.limits.n, 1));
-  HEDDLE_CHECK(generation.best_of == generation.n || !generation.stream,
-               "best_of is larger than n, and stream is true");
+  HEDDLE_CHECK(
+      generation.best_of == generation.n || !generation.stream,
+      "best_of must not be larger than n in a stream: the best answers are known at the end");
   const int64_t top = row.integer("logprobs", -1, 0, options.limits.top_logprobs);
   generation.logprobs = row.find("logprobs") != nullptr;
+  generation.top_logprobs = std::max<int64_t>(top, 0);
   request.top_logprobs =
       static_cast<int32_t>(std::max<int64_t>({0, top, generation.prompt_logprobs}));
   if (generation.echo && generation.logprobs) request.prompt_logprobs = true;
@@ -177,9 +193,10 @@ Generation read_completion(const std::string& text, const app::ServeOptions& opt
 Generation read_tokenize(const std::string& text, const app::ServeOptions& options) {
   files::JsonTree tree = parse_body(text);
   json& body = *tree;
-  check_fields(body, kTokenize, {}, options.ignore_unknown_fields);
-  const json prompt = take(body, "prompt"), messages = take(body, "messages");
   Generation generation;
+  check_fields(body, kTokenize, {}, options.ignore_unknown_fields, generation.ignored);
+  const json prompt = take(body, "prompt");
+  json messages = take(body, "messages");
   Request request;
   const RowReader row(body, kWhere);
   if (const json* model = row.find("model")) generation.choice.model = row.text("model", *model);
@@ -191,10 +208,11 @@ Generation read_tokenize(const std::string& text, const app::ServeOptions& optio
     request.add_special_tokens = row.flag("add_special_tokens", true);
   }
   HEDDLE_CHECK(prompt.is_null() != messages.is_null(),
-               "expected one of prompt and messages, there are ",
-               prompt.is_null() ? "none" : "both");
+               "expected either prompt or messages; the request has ",
+               prompt.is_null() ? "neither" : "both");
   if (prompt.is_null()) {
-    read_conversation(body, messages, request);
+    read_conversation(body, std::move(messages), options.ignore_unknown_fields, generation,
+                      request);
   } else {
     request.text = row.text("prompt", prompt);
   }

@@ -33,13 +33,21 @@ struct TokenSpan {
 [[nodiscard]] TokenSpan answer_span(const Completion& completion);
 [[nodiscard]] TokenSpan prompt_span(const Completion& completion);
 
+/// What names a token in an answer.
+struct TokenNames {
+  const TokenTexts& texts;
+  bool are_ids = false;  // "token_id:42", as vLLM has it, in place of texts
+};
+
 /// Chat: [{"token", "logprob", "bytes", "top_logprobs": [...]}, ...], with `num_tops` of these.
-[[nodiscard]] JsonArray chat_logprobs(const TokenSpan& tokens, const TokenTexts& texts,
+[[nodiscard]] JsonArray chat_logprobs(const TokenSpan& tokens, const TokenNames& names,
                                       size_t num_tops);
 
 /// Completions: appends to {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, and moves
-/// `offset`, in characters, behind the tokens.
-void add_completion_logprobs(const TokenSpan& tokens, const TokenTexts& texts, size_t num_tops,
+/// `offset`, in characters, behind the tokens. A token that is a part of a character is
+/// "bytes:\xe2\x80", as in OpenAI's API. Of tokens with one text in one place the one that was
+/// drawn has it as its name, else the most likely one, and others are "token_id:42".
+void add_completion_logprobs(const TokenSpan& tokens, const TokenNames& names, size_t num_tops,
                              int64_t& offset, json& lists);
 
 /// vLLM's prompt_logprobs: [null, {"id": {"logprob", "rank", "decoded_token"}}, ...].

@@ -103,6 +103,14 @@ struct Metrics::State {
   Counter& graphs = counter("heddle:graphs_total", "CUDA graphs of decode steps recorded");
   Counter& graph_seconds = counter("heddle:graph_seconds_total", "Seconds that it took");
   Gauge& connections = gauge("heddle:connections", "Open connections");
+  Gauge& known = gauge("heddle:adapters_known", "Adapters that the engine knows");
+  Gauge& in_use = gauge("heddle:adapters_in_use", "Adapters of running and waiting rows");
+  Gauge& buffered =
+      gauge("heddle:buffered_bytes",
+            "Bytes of bodies that are read and of answers that wait for their reader");
+  Counter& given_up =
+      counter("heddle:buffered_given_up_total",
+              "Connections that gave way where these were more than --max-buffered");
   std::set<std::string> seen_adapters;
   Gauge* lora_now = nullptr;
 };
@@ -155,6 +163,10 @@ std::string Metrics::text(const Now& now) {
   s.adapter_bytes.Set(static_cast<double>(now.load.adapter_bytes));
   s.host_adapter_bytes.Set(static_cast<double>(now.load.host_adapter_bytes));
   s.connections.Set(now.num_connections);
+  s.known.Set(static_cast<double>(now.adapters.size()));
+  s.in_use.Set(static_cast<double>(now.num_adapters_in_use));
+  s.buffered.Set(static_cast<double>(now.num_buffered_bytes));
+  State::raise_to(s.given_up, static_cast<double>(now.num_given_up));
   State::raise_to(s.adapter_loads, static_cast<double>(now.stats.adapter_loads));
   State::raise_to(s.adapter_uses, static_cast<double>(now.stats.adapter_uses));
   State::raise_to(s.adapter_reads, static_cast<double>(now.stats.adapter_reads));

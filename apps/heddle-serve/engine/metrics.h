@@ -33,6 +33,8 @@ class Metrics {
     std::vector<AdapterState> adapters{};  // that the engine knows, by name
     int64_t num_waiting = 0, num_running = 0;
     std::string running_adapters{}, waiting_adapters{};  // "cron,sql"
+    int64_t num_adapters_in_use = 0;                     // of these
+    int64_t num_buffered_bytes = 0, num_given_up = 0;    // of Buffers
     int num_connections = 0;
 
     /// Null: the engine does not know it now.

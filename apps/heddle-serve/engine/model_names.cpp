@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <regex>
 #include <utility>
+
+#include <spdlog/spdlog.h>
 
 #include "heddle/core/error.h"
 
 #include "api/api_error.h"
 #include "options.h"
+#include "shown.h"
 
 namespace heddle::serve {
 namespace {
@@ -19,11 +23,45 @@ int64_t now() {
       .count();
 }
 
+/// "models--ORG--NAME" of the hub's cache as "ORG/NAME"; empty where it is no such name.
+std::string hub_name(const std::string& folder) {
+  constexpr std::string_view kPrefix = "models--", kBetween = "--";
+  if (!folder.starts_with(kPrefix)) return {};
+  std::string name = folder.substr(kPrefix.size());
+  const size_t at = name.find(kBetween);
+  if (at == std::string::npos) return {};
+  return name.replace(at, kBetween.size(), "/");
+}
+
+/// Without "-00001-of-00003".
+std::string without_part(const std::string& stem) {
+  static const std::regex part("-[0-9]{5}-of-[0-9]{5}$");
+  return std::regex_replace(stem, part, "");
+}
+
+bool holds(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
 }  // namespace
 
-ModelNames::ModelNames(std::vector<std::string> base_names, std::string lora_root,
-                       const std::string& model_path)
-    : base_names_(std::move(base_names)), lora_root_(std::move(lora_root)) {
+std::string usual_name(const std::string& model_path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (!fs::exists(model_path, error)) return model_path;  // a hub name, from the cache
+  fs::path path = fs::absolute(model_path, error).lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();
+  const bool is_snapshot = path.parent_path().filename() == "snapshots";
+  if (is_snapshot) {
+    std::string name = hub_name(path.parent_path().parent_path().filename().string());
+    if (!name.empty()) return name;
+  }
+  if (path.extension() == ".gguf") return without_part(path.stem().string());
+  return path.filename().string();
+}
+
+ModelNames::ModelNames(Base base, std::string lora_root, const std::string& model_path)
+    : base_(std::move(base)), lora_root_(std::move(lora_root)) {
   namespace fs = std::filesystem;
   std::error_code no_folder;
   for (const fs::path& folder : {fs::path(lora_root_), fs::canonical(lora_root_, no_folder),
@@ -34,18 +72,21 @@ ModelNames::ModelNames(std::vector<std::string> base_names, std::string lora_roo
 }
 
 bool ModelNames::is_base(const std::string& name) const {
-  return std::ranges::find(base_names_, name) != base_names_.end();
+  return holds(base_.listed, name) || holds(base_.others, name);
 }
 
 void ModelNames::add(const std::string& name, ServedAdapter adapter) {
   if (adapter.created == 0) adapter.created = now();
   adapter.id = ids_.try_emplace(name, std::ssize(ids_)).first->second;
   adapters_.insert_or_assign(name, std::move(adapter));
+  removed_.erase(name);
 }
 
 bool ModelNames::remove(const std::string& name) {
   std::erase_if(defaults_, [&name](const AdapterWeight& each) { return each.name == name; });
-  return adapters_.erase(name) > 0;
+  if (adapters_.erase(name) == 0) return false;
+  removed_.insert(name);
+  return true;
 }
 
 std::map<int64_t, std::string> ModelNames::ids() const {
@@ -63,7 +104,13 @@ void ModelNames::reread() {
   if (lora_root_.empty()) return;
   std::erase_if(adapters_, [](const auto& entry) { return !entry.second.is_added; });
   for (const std::string& name : adapters_in(lora_root_)) {
-    if (!adapters_.contains(name)) add(name, {.path = lora_root_ + "/" + name});
+    if (adapters_.contains(name) || removed_.contains(name)) continue;
+    if (is_base(name)) {
+      spdlog::warn("warning: the adapter {} of {} has a name of the base model, which requests get",
+                   app::quote(name), lora_root_);
+      continue;
+    }
+    add(name, {.path = lora_root_ + "/" + name});
   }
   std::erase_if(defaults_,
                 [this](const AdapterWeight& each) { return !adapters_.contains(each.name); });
@@ -73,19 +120,23 @@ void ModelNames::reread() {
 std::string ModelNames::adapter_of(const std::string& name) {
   if (name.empty() || is_base(name)) return {};
   if (adapters_.contains(name)) return name;
-  for (const std::string& base : base_names_) {  // "base:adapter"
-    const bool is_prefix =
-        name.size() > base.size() && name.starts_with(base) && name[base.size()] == ':';
-    if (is_prefix && adapters_.contains(name.substr(base.size() + 1)))
-      return name.substr(base.size() + 1);
+  for (size_t at = name.find(':'); at != std::string::npos; at = name.find(':', at + 1)) {
+    const std::string adapter = name.substr(at + 1);  // "base:adapter"
+    if (is_base(name.substr(0, at)) && adapters_.contains(adapter)) return adapter;
   }
-  if (lora_root_.empty()) throw no_such_model(name);
-  try {
-    add(name, {.path = find_adapter(lora_root_, name)});
-  } catch (const Error&) {  // its text tells of folders
-    throw no_such_model(name);
-  }
+  std::string path = in_root(name);
+  if (path.empty()) throw no_such_model(name);
+  add(name, {.path = std::move(path)});
   return name;
+}
+
+std::string ModelNames::in_root(const std::string& name) const {
+  if (lora_root_.empty() || removed_.contains(name)) return {};
+  try {
+    return find_adapter(lora_root_, name);
+  } catch (const Error&) {  // its text tells of folders
+    return {};
+  }
 }
 
 void ModelNames::resolve(const ModelChoice& choice, Request& request) {

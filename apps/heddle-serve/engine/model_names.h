@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,22 +21,35 @@ struct ServedAdapter {
   bool is_added = false;  // it stays in memory until it is unloaded; else it is of --lora-root
 };
 
+/// The name of a model that is given none: the hub name that it was asked for by, or in whose cache
+/// it is; else that of its folder, or of its GGUF file without ".gguf" and the number of its part.
+[[nodiscard]] std::string usual_name(const std::string& model_path);
+
 /// The names that requests may use. Of the thread of the network.
 class ModelNames {
  public:
+  /// The names of the base model.
+  struct Base {
+    std::vector<std::string> listed{};  // in /v1/models, at least one; the first in answers
+    std::vector<std::string> others{};  // that requests may have besides
+  };
   /// `model_path` is where the base model lies.
-  ModelNames(std::vector<std::string> base_names, std::string lora_root,
-             const std::string& model_path);
+  ModelNames(Base base, std::string lora_root, const std::string& model_path);
 
-  [[nodiscard]] const std::string& base() const { return base_names_.front(); }
+  [[nodiscard]] const std::string& base() const { return base_.listed.front(); }
+  [[nodiscard]] const std::vector<std::string>& listed_bases() const { return base_.listed; }
   [[nodiscard]] bool is_base(const std::string& name) const;
   [[nodiscard]] const std::map<std::string, ServedAdapter>& adapters() const { return adapters_; }
   [[nodiscard]] const std::string& lora_root() const { return lora_root_; }
 
   void add(const std::string& name, ServedAdapter adapter);
+  /// The name does not exist from here on, also where the folder of adapters has it, until it is
+  /// added again.
   bool remove(const std::string& name);
   /// Lists the folder of adapters anew: what has come or gone there.
   void reread();
+  /// Where the folder of adapters has one that requests may name so; empty: nowhere.
+  [[nodiscard]] std::string in_root(const std::string& name) const;
 
   /// Names by the adapters' ids.
   [[nodiscard]] std::map<int64_t, std::string> ids() const;
@@ -54,10 +68,11 @@ class ModelNames {
  private:
   std::string adapter_of(const std::string& name);
 
-  std::vector<std::string> base_names_;
+  Base base_;
   std::string lora_root_;
   std::vector<std::string> folders_;  // that no client is told of
   std::map<std::string, ServedAdapter> adapters_;
+  std::set<std::string> removed_;       // which the folder may still have
   std::map<std::string, int64_t> ids_;  // also of names that are gone
   AdapterList defaults_;
 };

@@ -10,6 +10,26 @@
 #include "memory.h"
 
 namespace heddle::serve {
+namespace {
+
+constexpr size_t kLittleNews = 16 << 10;  // bytes that a row may have told though others hold much
+
+/// About what it takes in memory.
+size_t bytes_of(const Event& event) {
+  const auto of_tokens = [](const auto& ids, const auto& tops) {
+    return ids.size() * 8 + tops.size() * 8;
+  };
+  size_t bytes =
+      sizeof event + event.text.size() + of_tokens(event.tokens.ids, event.tokens.top_ids);
+  if (event.completion) {
+    const Completion& answer = *event.completion;
+    bytes += answer.text.size() + of_tokens(answer.token_ids, answer.top_token_ids) +
+             of_tokens(answer.prompt_token_ids, answer.prompt_top_token_ids);
+  }
+  return bytes;
+}
+
+}  // namespace
 
 void RowNews::tell(Event&& event) noexcept {
   bool was_empty = false;
@@ -17,8 +37,12 @@ void RowNews::tell(Event&& event) noexcept {
     {
       const std::lock_guard lock(mutex_);
       was_empty = events_.empty();
-      num_bytes_ += sizeof event + event.text.size() + event.tokens.top_ids.size() * 8;
-      if (num_bytes_ > most_bytes_ && !event.completion) {
+      const size_t num_bytes = bytes_of(event);
+      num_bytes_ += num_bytes;
+      buffers_->add_news(static_cast<int64_t>(num_bytes));
+      const bool is_much =
+          num_bytes_ > most_bytes_ || (num_bytes_ > kLittleNews && buffers_->is_full());
+      if (is_much && !event.completion) {
         paused_.push_back(event.request);
         pause_(event.request, true);  // within the lock: `take` undoes it later, never before
       }
@@ -38,7 +62,7 @@ void RowNews::tell(Event&& event) noexcept {
 std::vector<Event> RowNews::take() {
   const std::lock_guard lock(mutex_);
   for (; !paused_.empty(); paused_.pop_back()) pause_(paused_.back(), false);
-  num_bytes_ = 0;
+  buffers_->add_news(-static_cast<int64_t>(std::exchange(num_bytes_, 0)));
   return std::exchange(events_, {});
 }
 

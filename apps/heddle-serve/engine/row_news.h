@@ -10,6 +10,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "engine/thread/event_queue.h"
+#include "http/buffers.h"
 
 namespace heddle::serve {
 
@@ -17,10 +18,18 @@ namespace heddle::serve {
 class RowNews final : public EventSink, public std::enable_shared_from_this<RowNews> {
  public:
   /// `pause(row, true)` is called by the thread of the engine for a row with news while there are
-  /// more than `most_bytes` that nobody has taken, and `pause(row, false)` when they were taken.
+  /// more than `most_bytes` that nobody has taken, or more than a little where `buffers` are full,
+  /// and `pause(row, false)` when they were taken. The buffers are also of rows that end later than
+  /// the server's other parts.
   RowNews(const boost::asio::any_io_executor& network, size_t most_bytes,
-          std::function<void(RequestId, bool)> pause)
-      : most_bytes_(most_bytes), pause_(std::move(pause)), timer_(network) {}
+          std::shared_ptr<Buffers> buffers, std::function<void(RequestId, bool)> pause)
+      : most_bytes_(most_bytes),
+        buffers_(std::move(buffers)),
+        pause_(std::move(pause)),
+        timer_(network) {}
+  RowNews(const RowNews&) = delete;
+  RowNews& operator=(const RowNews&) = delete;
+  ~RowNews() override { buffers_->add_news(-static_cast<int64_t>(num_bytes_)); }
 
   void expect(RequestId request) override { static_cast<void>(request); }
   void forget(RequestId request) noexcept override { static_cast<void>(request); }
@@ -38,6 +47,7 @@ class RowNews final : public EventSink, public std::enable_shared_from_this<RowN
   std::vector<Event> take();
 
   const size_t most_bytes_;
+  const std::shared_ptr<Buffers> buffers_;
   const std::function<void(RequestId, bool)> pause_;
   mutable std::mutex mutex_;
   std::vector<Event> events_;

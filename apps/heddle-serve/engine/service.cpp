@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -13,6 +14,7 @@
 
 #include "api/api_error.h"
 #include "memory.h"
+#include "open_model.h"
 
 namespace heddle::serve {
 namespace {
@@ -24,13 +26,14 @@ std::string adapter_of(const Request& request) {
   return all;
 }
 
-std::vector<std::string> base_names(const app::ServeOptions& options, const ModelInfo& model) {
-  std::vector<std::string> names = options.served_names;
+ModelNames::Base base_names(const app::ServeOptions& options, const ModelInfo& model) {
+  ModelNames::Base base{.listed = options.served_names};
+  const std::string usual = usual_name(model.path);
+  if (base.listed.empty()) base.listed.push_back(usual);
   const std::string file = std::filesystem::path(model.path).filename().string();
-  for (const std::string& name : {model.name, file, model.path, std::string(app::kBaseName)}) {
-    if (!name.empty() && std::ranges::find(names, name) == names.end()) names.push_back(name);
-  }
-  return names;
+  base.others = {usual, file, model.name, model.path, app::kBaseName};
+  std::erase_if(base.others, [](const std::string& name) { return name.empty(); });
+  return base;
 }
 
 std::string joined(const std::map<std::string, int64_t>& rows) {
@@ -49,10 +52,12 @@ void change(std::map<std::string, int64_t>& rows, const std::string& name, int64
 
 }  // namespace
 
-Service::Service(boost::asio::io_context& network, const app::ServeOptions& options, Engine engine,
-                 std::function<void()> on_end)
-    : network_(network), options_(options) {
+Service::Service(boost::asio::io_context& network, const app::ServeOptions& options,
+                 std::shared_ptr<Buffers> buffers, Engine engine, std::function<void()> on_end)
+    : network_(network), options_(options), buffers_(std::move(buffers)) {
+  options_.generation = engine.model().generation;
   last_.load = engine.load();
+  app::check_adapter_names(engine.model(), options.model, base_names(options, engine.model()));
   auto tell_end = [this, on_end = std::move(on_end)](const std::string& ended_by) {
     retry_for_memory([&] {
       boost::asio::post(network_, [this, on_end, ended_by] {
@@ -71,8 +76,7 @@ Service::Service(boost::asio::io_context& network, const app::ServeOptions& opti
 }
 
 Service::~Service() {
-  texts_.join();
-  loads_.join();
+  for (boost::asio::thread_pool& worker : workers_) worker.join();
   engine_->stop();
 }
 
@@ -83,7 +87,7 @@ std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
   if (count > room) throw overloaded();
   auto rows = std::make_unique<Rows>(*this);
   rows->news = std::make_shared<RowNews>(
-      network(), static_cast<size_t>(options_.stream_buffer),
+      network(), static_cast<size_t>(options_.stream_buffer), buffers_,
       [this](RequestId id, bool is_paused) { engine_->set_paused(id, is_paused); });
   rows->rows.reserve(static_cast<size_t>(count));
   for (const Request& request : generation.prompts) {
@@ -108,7 +112,7 @@ std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
 
 std::string Service::refusal() const {
   if (!ended_by_.empty()) return ended_by_;
-  return is_draining_ ? "the server is about to end" : "";
+  return is_draining_ ? "the server is shutting down" : "";
 }
 
 Service::Rows::~Rows() {
@@ -141,8 +145,15 @@ void Service::Rows::end(Row& row) {
 
 Metrics::Now Service::now() const {
   Metrics::Now now = last_;
-  now.num_running = num_running_;
-  now.num_waiting = num_waiting_;
+  now.num_buffered_bytes = buffers_->num_bytes();
+  now.num_given_up = buffers_->num_given_up();
+  std::set<std::string> in_use;
+  for (const auto* rows : {&running_, &waiting_}) {
+    for (const auto& [name, count] : *rows) {
+      if (!name.empty()) in_use.insert(name);
+    }
+  }
+  now.num_adapters_in_use = std::ssize(in_use);
   now.running_adapters = joined(running_);
   now.waiting_adapters = joined(waiting_);
   return now;
@@ -156,25 +167,47 @@ int64_t Service::rows_of(const std::string& adapter) const {
   return count(waiting_) + count(running_);
 }
 
-void Service::refresh() {
-  if (is_refreshing_.exchange(true)) return;
+boost::asio::awaitable<void> Service::refresh() {
+  constexpr std::chrono::seconds kLongest{2};
+  if (next_ == nullptr) next_ = std::make_shared<News>(network_);
+  const std::shared_ptr<News> news = next_;
+  const bool has_waiters = news->timer.expiry() > std::chrono::steady_clock::now();
+  if (!has_waiters) news->timer.expires_after(kLongest);
+  if (asked_ == nullptr) ask_for_news();
+  boost::system::error_code woken;
+  if (!news->has_come) {
+    co_await news->timer.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, woken));
+  }
+}
+
+/// For all who wait for the next news; what they are was so after each of them asked.
+void Service::ask_for_news() {
+  asked_ = std::exchange(next_, nullptr);
   try {
-    engine_->post([this](Engine& engine) {
+    engine_->look([this](const Engine& engine) {
+      std::optional<Metrics::Now> now;
       try {
-        boost::asio::post(network_, [this, load = engine.load(), stats = engine.stats(),
-                                     adapters = engine.adapter_states()]() mutable {
-          last_.load = load;
-          last_.stats = stats;
-          last_.adapters = std::move(adapters);
-          is_refreshing_ = false;
-        });
-      } catch (const std::bad_alloc&) {  // what is known stays, and is asked for again
-        is_refreshing_ = false;
+        now = {.load = engine.load(), .stats = engine.stats(), .adapters = engine.adapter_states()};
+        now->num_running = now->load.num_running;
+        now->num_waiting = std::max<int64_t>(engine_->num_unfinished() - now->num_running, 0);
+      } catch (const std::bad_alloc&) {  // the last news hold
+        now.reset();
       }
+      retry_for_memory([&] {
+        boost::asio::post(network_, [this, now]() mutable {
+          if (now) last_ = *std::move(now);
+          asked_->has_come = true;
+          asked_->timer.cancel();
+          asked_ = nullptr;
+          if (next_ != nullptr) ask_for_news();
+        });
+      });
     });
-  } catch (...) {
-    is_refreshing_ = false;
-    throw;
+  } catch (
+      const std::exception&) {  // the engine is closed, or there is no memory: the last news hold
+    asked_->has_come = true;
+    asked_->timer.cancel();
+    asked_ = nullptr;
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -9,12 +10,14 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 
 #include "engine/metrics.h"
 #include "engine/model_names.h"
 #include "engine/row_news.h"
 #include "engine/thread/engine_thread.h"
+#include "http/buffers.h"
 #include "options.h"
 
 namespace heddle::serve {
@@ -24,8 +27,8 @@ namespace heddle::serve {
 class Service {
  public:
   /// on_end is called in the thread of the network where the engine has ended by itself.
-  Service(boost::asio::io_context& network, const app::ServeOptions& options, Engine engine,
-          std::function<void()> on_end);
+  Service(boost::asio::io_context& network, const app::ServeOptions& options,
+          std::shared_ptr<Buffers> buffers, Engine engine, std::function<void()> on_end);
   ~Service();
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
@@ -79,27 +82,29 @@ class Service {
     co_await run(std::move(task));
     co_return outcome->take();
   }
-  /// body() in the thread of texts or of loads, whose calls take their turns each: what takes long
-  /// beside this thread.
-  enum class Worker : uint8_t { kTexts, kLoads };
+  /// body() in the thread of texts, of loads or of long answers, whose calls take their turns each:
+  /// what takes long beside this thread.
+  enum class Worker : uint8_t { kTexts, kLoads, kAnswers };
   template <class Body>
   auto beside(Worker worker, const Body& body)
       -> boost::asio::awaitable<std::invoke_result_t<Body>> {
     const auto outcome = std::make_shared<Outcome<std::invoke_result_t<Body>>>();
     Task task = [this, worker, outcome, body](Done done) {
-      auto& thread = worker == Worker::kTexts ? texts_ : loads_;
-      boost::asio::post(thread, [outcome, body, done = std::move(done)] {
-        outcome->set(body);
-        done();
-      });
+      boost::asio::post(workers_[static_cast<size_t>(worker)],
+                        [outcome, body, done = std::move(done)] {
+                          outcome->set(body);
+                          done();
+                        });
     };
     co_await run(std::move(task));
     co_return outcome->take();
   }
 
+  /// What is so now, of the engine as it was at the last `refresh`.
   [[nodiscard]] Metrics::Now now() const;
-  /// What the engine said of itself last; asks it for more recent news.
-  void refresh();
+  /// Asks the engine what is so now. It answers between two steps; where one takes longer than two
+  /// seconds, what it said last holds.
+  boost::asio::awaitable<void> refresh();
   /// Rows of one adapter at work.
   [[nodiscard]] int64_t rows_of(const std::string& adapter) const;
   [[nodiscard]] int64_t num_rows() const { return num_running_ + num_waiting_; }
@@ -136,9 +141,20 @@ class Service {
   struct Waiting;
   boost::asio::awaitable<void> run(Task task);
 
+  /// What those who wait for the engine's news share.
+  struct News {
+    explicit News(boost::asio::io_context& network) : timer(network) {}
+    boost::asio::steady_timer timer;
+    bool has_come = false;
+  };
+  void ask_for_news();
+
   boost::asio::io_context& network_;
-  boost::asio::thread_pool texts_{1}, loads_{1};
+  std::array<boost::asio::thread_pool, 3> workers_{
+      boost::asio::thread_pool(1), boost::asio::thread_pool(1), boost::asio::thread_pool(1)};
   app::ServeOptions options_;
+  std::shared_ptr<Buffers> buffers_;
+  std::shared_ptr<News> asked_, next_;  // what the engine is asked for, and will be after that
   Metrics::Now last_{};
   std::unique_ptr<EngineThread> engine_;
   std::unique_ptr<ModelNames> names_;
@@ -147,7 +163,6 @@ class Service {
   int64_t num_waiting_ = 0, num_running_ = 0;
   std::string ended_by_;
   bool is_draining_ = false;
-  std::atomic<bool> is_refreshing_ = false;
 };
 
 }  // namespace heddle::serve

@@ -1,5 +1,11 @@
 #include "http/connection.h"
 
+#include <algorithm>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <type_traits>
 #include <utility>
 
 #include <boost/asio/co_spawn.hpp>
@@ -12,6 +18,7 @@
 #include <boost/beast/http.hpp>
 #include <boost/beast/ssl.hpp>
 
+#include "http/head_scan.h"
 #include "http/request_parser.h"
 
 namespace heddle::serve {
@@ -23,18 +30,25 @@ namespace http = beast::http;
 using boost::system::error_code;
 using std::chrono::seconds;
 
-constexpr size_t kHeaderBytes = 16 << 10;
 constexpr size_t kReadAhead = 4 << 10;  // bytes of a next request that are read beside a response
+constexpr size_t kPiece = 64 << 10;     // bytes of an answer that a client takes at a time, or goes
 constexpr seconds kHeaderTime{15}, kBodyTime{60}, kIdleTime{75}, kCloseTime{5};
+constexpr std::chrono::milliseconds kFirstLook{1}, kLook{20};
+constexpr std::string_view kProbe = "HTTP/1.1 100 Continue\r\n\r\n";
 
 template <class Stream>
 class Connection final : public Responder, public std::enable_shared_from_this<Connection<Stream>> {
+  /// TLS has no half of a connection: who closes it is gone.
+  static constexpr bool kMayHalfClose = std::is_same_v<Stream, beast::tcp_stream>;
+
  public:
   template <class... Args>
   explicit Connection(std::shared_ptr<ConnectionContext> context, Args&&... args)
       : context_(std::move(context)),
         stream_(std::forward<Args>(args)...),
-        read_ahead_(stream_.get_executor()) {
+        read_ahead_(stream_.get_executor()),
+        look_(stream_.get_executor()),
+        held_(*context_->buffers, [this] { give_up(); }) {
     close_ = [this] { close(); };
     context_->open.insert(&close_);
     ++context_->num_open;
@@ -52,7 +66,11 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     // Asio drops a coroutine where it finds no memory for its next step.
     struct Closing {
       Connection& connection;
-      ~Closing() { connection.close(); }
+      ~Closing() {
+        connection.is_answering_ = false;
+        connection.look_.cancel();
+        connection.close();
+      }
     } closing{*this};
     try {
       while (co_await serve_one()) {
@@ -61,27 +79,42 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     }
   }
 
+  void forget_body() override {
+    request_.body = {};
+    held_.let_go();
+  }
   void set_headers(Headers headers) override { headers_ = std::move(headers); }
 
   net::awaitable<void> send(HttpResponse response) override {
+    has_response_ = true;
+    if (!held_.hold(std::ssize(response.body))) {
+      response = refusal(503, "the answers that clients have not taken are too large together");
+    }
     http::response<http::string_body> message{http::status(response.status), version_};
     set_head(message, response);
-    message.body() = std::move(response.body);
-    message.prepare_payload();
-    if (is_head_) message.body().clear();
+    const bool is_one_piece = response.body.size() <= kPiece && !is_head_;
+    if (is_one_piece) {
+      message.body() = std::move(response.body);
+      message.prepare_payload();
+    } else {
+      message.content_length(response.body.size());
+    }
     expire(context_->write_time);
     http::response_serializer<http::string_body> serializer{message};
     // Half an answer cannot become another one: the connection ends.
     if (std::exchange(has_answered_, true))
       throw boost::system::system_error(net::error::shut_down);
-    if (is_head_) {
-      co_await http::async_write_header(stream_, serializer, net::use_awaitable);
-    } else {
+    if (is_one_piece) {
       co_await http::async_write(stream_, serializer, net::use_awaitable);
+    } else {
+      co_await http::async_write_header(stream_, serializer, net::use_awaitable);
+      if (!is_head_) co_await write_pieces(response.body);
     }
+    held_.let_go();
   }
 
   net::awaitable<void> begin(const HttpResponse& head) override {
+    has_response_ = true;
     http::response<http::empty_body> message{http::status(head.status), version_};
     set_head(message, head);
     is_chunked_ = version_ >= 11;
@@ -97,13 +130,15 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   }
 
   net::awaitable<void> write(std::string_view piece) override {
-    expire(context_->write_time);
-    const net::const_buffer bytes(piece.data(), piece.size());
-    if (is_chunked_) {
+    if (!held_.hold(std::ssize(piece))) give_up();
+    for (; !piece.empty() && is_chunked_; piece.remove_prefix(std::min(piece.size(), kPiece))) {
+      expire(context_->write_time);
+      const std::string_view part = piece.substr(0, kPiece);
+      const net::const_buffer bytes(part.data(), part.size());
       co_await net::async_write(stream_, http::make_chunk(bytes), net::use_awaitable);
-    } else {
-      co_await net::async_write(stream_, bytes, net::use_awaitable);
     }
+    co_await write_pieces(piece);
+    held_.let_go();
   }
 
   net::awaitable<void> end() override {
@@ -126,8 +161,28 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     message.set("X-Content-Type-Options", "nosniff");
     for (const auto& [name, value] : response.headers) message.set(name, value);
     for (const auto& [name, value] : headers_) message.set(name, value);
-    if (context_->is_stopping) keeps_alive_ = false;
+    if (context_->is_stopping || has_half_closed_) keeps_alive_ = false;
     message.keep_alive(keeps_alive_);
+  }
+
+  /// A client has the time of one write for each piece.
+  net::awaitable<void> write_pieces(std::string_view bytes) {
+    for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kPiece))) {
+      expire(context_->write_time);
+      const std::string_view piece = bytes.substr(0, kPiece);
+      co_await net::async_write(stream_, net::buffer(piece.data(), piece.size()),
+                                net::use_awaitable);
+    }
+  }
+
+  /// Others need the memory: a body is read no further, and an answer is cut off.
+  void give_up() {
+    has_given_up_ = true;
+    if (is_reading_body_) {
+      beast::get_lowest_layer(stream_).cancel();
+    } else {
+      close();
+    }
   }
 
   void expire(std::chrono::milliseconds time) {
@@ -153,13 +208,53 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
               self->buffer_.prepare(kReadAhead), net::redirect_error(net::use_awaitable, error));
           self->buffer_.commit(count);
           self->is_reading_ = false;
-          if (error) {
-            self->is_gone_ = true;
-            if (self->gone_) self->gone_();
-          }
           self->read_ahead_.cancel();
+          if (error == net::error::eof && kMayHalfClose) {
+            self->has_half_closed_ = true;
+            self->start_look();
+          } else if (error) {
+            self->set_gone();
+          }
         },
         net::detached);
+  }
+
+  void set_gone() {
+    is_gone_ = true;
+    if (gone_) gone_();
+  }
+
+  /// A client that sends no more may yet wait for its answer, or be gone. Bytes on their way to one
+  /// that is gone come back as an error of the connection; where none are, an interim response is
+  /// what every client of HTTP/1.1 passes over.
+  void start_look() {
+    if (!is_answering_ || std::exchange(is_looking_, true)) return;
+    net::co_spawn(
+        stream_.get_executor(),
+        [self = this->shared_from_this()]() -> net::awaitable<void> {
+          std::chrono::milliseconds pause = kFirstLook;
+          while (self->is_answering_ && !self->is_gone_) {
+            self->look();
+            self->look_.expires_after(std::exchange(pause, kLook));
+            error_code ended;
+            co_await self->look_.async_wait(net::redirect_error(net::use_awaitable, ended));
+          }
+          self->is_looking_ = false;
+        },
+        net::detached);
+  }
+
+  void look() {
+    const int socket = beast::get_lowest_layer(stream_).socket().native_handle();
+    pollfd state{.fd = socket, .events = POLLRDHUP, .revents = 0};
+    if (::poll(&state, 1, 0) < 0) return;
+    if ((state.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) return set_gone();
+    if ((state.revents & POLLRDHUP) == 0 || has_response_ || version_ < 11) return;
+    if (!kMayHalfClose) return set_gone();
+    int num_unsent = 0;
+    const bool has_sent = ::ioctl(socket, SIOCOUTQ, &num_unsent) != 0 || num_unsent > 0;
+    if (has_sent || std::exchange(has_probed_, true)) return;
+    static_cast<void>(::send(socket, kProbe.data(), kProbe.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
   }
 
   net::awaitable<void> wait_for_read_ahead() {
@@ -177,48 +272,99 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     is_gone_ = true;
   }
 
+  /// Reads a head into the buffer; returns whether it is one, or an error has been answered.
+  net::awaitable<bool> read_head() {
+    HeadScan scan;
+    HeadScan::State state = scan.scan(bytes_read());
+    while (state == HeadScan::State::kOpen) {
+      error_code error;
+      const size_t count = co_await stream_.async_read_some(
+          buffer_.prepare(kReadAhead), net::redirect_error(net::use_awaitable, error));
+      buffer_.commit(count);
+      if (error) co_return false;
+      state = scan.scan(bytes_read());
+    }
+    while (bytes_read().starts_with("\r\n")) buffer_.consume(2);
+    if (state == HeadScan::State::kWhole) co_return true;
+    co_await send(refusal(scan.status(), scan.why()));
+    co_await leave();
+    co_return false;
+  }
+
+  [[nodiscard]] std::string_view bytes_read() const {
+    return {static_cast<const char*>(buffer_.cdata().data()), buffer_.size()};
+  }
+
+  /// Reads the body as it comes; what it holds so far counts.
+  net::awaitable<void> read_body(RequestParser& parser, error_code& error) {
+    is_reading_body_ = true;
+    parser.eager(true);
+    expire(kBodyTime);
+    while (!parser.is_done() && !error && !has_given_up_) {
+      co_await http::async_read_some(stream_, buffer_, parser,
+                                     net::redirect_error(net::use_awaitable, error));
+      const std::string& body = parser.get().body();
+      if (!held_.hold(std::ssize(body))) has_given_up_ = true;
+    }
+    is_reading_body_ = false;
+  }
+
   /// One request and its response; returns whether another may follow.
   net::awaitable<bool> serve_one() {
     if (is_reading_) co_await wait_for_read_ahead();
-    if (is_gone_) co_return false;
+    if (is_gone_ || has_half_closed_) co_return false;  // nothing comes any more
     RequestParser parser;
     set_limits(parser, context_->body_bytes);
     error_code error;
     if (buffer_.size() == 0) context_->idle.insert(&close_);
     expire(kHeaderTime);
+    version_ = 11;
+    is_head_ = keeps_alive_ = has_response_ = has_answered_ = has_probed_ = false;
+    headers_.clear();
+    const bool has_head = co_await read_head();
+    context_->idle.erase(&close_);
+    if (!has_head) co_return false;
     co_await http::async_read_header(stream_, buffer_, parser,
                                      net::redirect_error(net::use_awaitable, error));
-    context_->idle.erase(&close_);
     version_ = parser.is_header_done() ? parser.get().version() : 11;
-    is_head_ = has_answered_ = false;
-    headers_.clear();
     keeps_alive_ = parser.is_header_done() && parser.get().keep_alive();
     if (error) co_return co_await refuse(error);
     is_head_ = parser.get().method() == http::verb::head;
-    HttpRequest request = head_of(parser);
-    if (auto response = context_->check(request)) {
+    request_ = head_of(parser);
+    if (auto response = context_->check(request_)) {
       keeps_alive_ = keeps_alive_ && parser.is_done();
       co_await send(std::move(*response));
       co_return co_await leave();
     }
-    if (beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-      http::response<http::empty_body> go_on{http::status::continue_, version_};
-      co_await http::async_write(stream_, go_on, net::use_awaitable);
+    if (version_ >= 11 && !parser.is_done() && parser.get().count(http::field::expect) > 0) {
+      co_await net::async_write(stream_, net::buffer(kProbe), net::use_awaitable);
     }
-    expire(kBodyTime);
-    co_await http::async_read(stream_, buffer_, parser,
-                              net::redirect_error(net::use_awaitable, error));
+    co_await read_body(parser, error);
+    if (has_given_up_) {
+      keeps_alive_ = false;
+      co_await send(refusal(503, "the bodies that have not come whole are too large together"));
+      co_return co_await leave();
+    }
     if (error) co_return co_await refuse(error);
-    request.body = std::move(parser.get().body());
-    if (buffer_.size() == 0) start_read_ahead();  // else the next request is there already
-    co_await context_->handler(request, *this);
+    request_.body = std::move(parser.get().body());
+    is_answering_ = true;
+    if (buffer_.size() == 0) {
+      start_read_ahead();
+    } else {
+      start_look();  // the next request is there already
+    }
+    co_await context_->handler(request_, *this);
+    is_answering_ = false;
+    look_.cancel();
     gone_ = nullptr;
+    forget_body();
     co_return co_await leave();
   }
 
   /// The answer to what is no HTTP, or too long.
   net::awaitable<bool> refuse(error_code error) {
     keeps_alive_ = false;
+    held_.let_go();
     std::optional<HttpResponse> response = refusal_of(error, context_->body_bytes);
     if (response) co_await send(std::move(*response));
     co_return co_await leave();
@@ -230,7 +376,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     if (keeps_alive_ && !context_->is_stopping) co_return true;
     error_code error;
     beast::get_lowest_layer(stream_).socket().shutdown(net::ip::tcp::socket::shutdown_send, error);
-    if (!is_reading_) {
+    if (!is_reading_ && !has_half_closed_) {
       expire(kCloseTime);
       char sink[kReadAhead];
       for (size_t total = 0; !error && total < context_->body_bytes;) {
@@ -243,12 +389,17 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
 
   std::shared_ptr<ConnectionContext> context_;
   Stream stream_;
-  beast::flat_buffer buffer_{kHeaderBytes + kReadAhead};
+  beast::flat_buffer buffer_{HeadScan::kMostBytes + 2 * kReadAhead};
   net::steady_timer read_ahead_;  // ends when the read does
+  net::steady_timer look_;
+  HttpRequest request_;
+  Buffers::Holder held_;
   Headers headers_;
   std::function<void()> gone_, close_;
   unsigned version_ = 11;
-  bool is_reading_ = false, is_gone_ = false;
+  bool is_reading_ = false, is_gone_ = false, has_half_closed_ = false;
+  bool is_reading_body_ = false, has_given_up_ = false;
+  bool is_answering_ = false, has_response_ = false, is_looking_ = false, has_probed_ = false;
   bool keeps_alive_ = false, is_chunked_ = false, is_head_ = false;
   bool has_answered_ = false;  // the request, or has begun to
 };

@@ -8,6 +8,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 
+#include "http/buffers.h"
 #include "http/responder.h"
 
 namespace heddle::serve {
@@ -16,6 +17,7 @@ namespace heddle::serve {
 struct ConnectionContext {
   HeadCheck check;
   Handler handler;
+  std::shared_ptr<Buffers> buffers;  // of those who send news of rows, too
   uint64_t body_bytes = 0;
   std::chrono::milliseconds write_time{};
   bool is_stopping = false;

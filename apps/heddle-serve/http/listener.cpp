@@ -116,11 +116,12 @@ struct Listener::State : std::enable_shared_from_this<State> {
   std::shared_ptr<ConnectionContext> shared = std::make_shared<ConnectionContext>();
 };
 
-Listener::Listener(net::io_context& io, const ListenerOptions& options, HeadCheck check,
-                   Handler handler)
+Listener::Listener(net::io_context& io, const ListenerOptions& options,
+                   std::shared_ptr<Buffers> buffers, HeadCheck check, Handler handler)
     : state_(std::make_shared<State>(io, options)) {
   check_descriptors(options.max_connections);
   ConnectionContext& shared = *state_->shared;
+  shared.buffers = std::move(buffers);
   shared.check = std::move(check);
   shared.handler = std::move(handler);
   shared.body_bytes = static_cast<uint64_t>(options.body_bytes);

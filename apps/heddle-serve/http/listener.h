@@ -6,6 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "http/buffers.h"
 #include "http/responder.h"
 
 namespace heddle::serve {
@@ -20,13 +21,14 @@ struct ListenerOptions {
 };
 
 /// Accepts connections and runs each as a coroutine of `io`: HTTP/1.1 with keep-alive, one request
-/// after another. Malformed requests get 400, 413 or 431 and the end of their connection.
+/// after another. Malformed requests get 400, 413, 417, 431, 501 or 505 and the end of their
+/// connection; what lies in `buffers` in all is bounded, and more gets 503.
 class Listener {
  public:
   /// Binds the address. Throws Error where it is no address, is taken, a file is no certificate or
   /// key, or the process may have too few file descriptors for the connections.
-  Listener(boost::asio::io_context& io, const ListenerOptions& options, HeadCheck check,
-           Handler handler);
+  Listener(boost::asio::io_context& io, const ListenerOptions& options,
+           std::shared_ptr<Buffers> buffers, HeadCheck check, Handler handler);
   ~Listener();
 
   [[nodiscard]] int port() const;

@@ -9,6 +9,12 @@ char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + '
 
 }  // namespace
 
+std::string lower_case(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(result, result.begin(), lower);
+  return result;
+}
+
 std::string_view HttpRequest::header(std::string_view name) const {
   const auto is_name = [name](const auto& header) {
     return std::ranges::equal(header.first, name, {}, lower, lower);

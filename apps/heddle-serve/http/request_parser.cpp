@@ -1,23 +1,38 @@
 #include "http/request_parser.h"
 
+#include <algorithm>
+
 #include <boost/beast/http/error.hpp>
+
+#include "http/head_scan.h"
 
 namespace heddle::serve {
 namespace {
 
 namespace http = boost::beast::http;
 
-constexpr uint32_t kHeaderBytes = 16 << 10;
+constexpr uint32_t kHeaderBytes = HeadScan::kMostBytes;
 
-/// OpenAI's form of an error, for requests that no route has seen.
-HttpResponse wrong(unsigned status, const std::string& message) {
+/// "http://localhost:80/health" -> "localhost:80", and the target becomes "/health"; a target that
+/// names no host stays.
+std::string take_host(std::string_view& target) {
+  const size_t scheme = target.find("://");
+  if (target.starts_with('/') || scheme == std::string_view::npos) return {};
+  target.remove_prefix(scheme + 3);
+  const size_t end = std::min(target.find_first_of("/?"), target.size());
+  const std::string host(target.substr(0, end));
+  target.remove_prefix(end);
+  return host;
+}
+
+}  // namespace
+
+HttpResponse refusal(unsigned status, const std::string& message) {
   return {.status = status,
           .body = R"({"error":{"message":")" + message +
                   R"(","type":"BadRequestError","param":null,"code":)" + std::to_string(status) +
                   "}}"};
 }
-
-}  // namespace
 
 void set_limits(RequestParser& parser, uint64_t body_bytes) {
   parser.header_limit(kHeaderBytes);
@@ -29,10 +44,14 @@ HttpRequest head_of(const RequestParser& parser) {
   HttpRequest request;
   const bool is_head = message.method() == http::verb::head;
   request.method = is_head ? "GET" : std::string(message.method_string());
-  const std::string_view target(message.target().data(), message.target().size());
+  std::string_view target(message.target().data(), message.target().size());
+  const std::string host = take_host(target);
   const size_t mark = target.find('?');
   request.path = std::string(target.substr(0, mark));
+  if (request.path.empty()) request.path = "/";
+  if (request.path.size() > 1 && request.path.ends_with('/')) request.path.pop_back();
   if (mark != std::string_view::npos) request.query = std::string(target.substr(mark + 1));
+  if (!host.empty()) request.headers.emplace_back("Host", host);
   for (const auto& field : message) {
     request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   }
@@ -42,18 +61,18 @@ HttpRequest head_of(const RequestParser& parser) {
 std::optional<HttpResponse> refusal_of(const boost::system::error_code& error,
                                        uint64_t body_bytes) {
   if (error == http::error::header_limit) {
-    return wrong(431, "the headers have more than " + std::to_string(kHeaderBytes) + " bytes");
+    return refusal(431, "the headers have more than " + std::to_string(kHeaderBytes) + " bytes");
   }
   if (error == http::error::body_limit) {
-    return wrong(413,
-                 "the body has more than " + std::to_string(body_bytes) + " bytes (--max-body)");
+    return refusal(413,
+                   "the body has more than " + std::to_string(body_bytes) + " bytes (--max-body)");
   }
   const bool is_http =
       error.category() == http::make_error_code(http::error::bad_method).category();
   const bool has_gone =
       error == http::error::end_of_stream || error == http::error::partial_message;
   if (!is_http || has_gone) return std::nullopt;
-  return wrong(400, "no HTTP request: " + error.message());
+  return refusal(400, "not a valid HTTP request: " + error.message());
 }
 
 }  // namespace heddle::serve

@@ -18,6 +18,8 @@ class Responder {
   Responder& operator=(const Responder&) = delete;
   virtual ~Responder() = default;
 
+  /// The request's body was read, and nobody looks at it again: it is freed.
+  virtual void forget_body() = 0;
   /// Headers that the response has besides its own.
   virtual void set_headers(Headers headers) = 0;
   virtual boost::asio::awaitable<void> send(HttpResponse response) = 0;

@@ -45,7 +45,7 @@ function fillModels(models) {
   for (const side of sides) {
     const select = find(`${side}-model`);
     const chosen = select.value;
-    const options = names.map((name, i) => option(name, i === 0 ? `${name} (base)` : name));
+    const options = models.map(({ id, parent }) => option(id, parent === null ? `${id} (base)` : id));
     if (side === "right") options.unshift(option("", "nothing"));
     select.replaceChildren(...options);
     if (names.includes(chosen)) select.value = chosen;

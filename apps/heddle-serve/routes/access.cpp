@@ -47,39 +47,56 @@ std::vector<std::string> read_keys(const std::string& path, const char* option) 
   return keys;
 }
 
-/// "example.org:8000" -> "example.org", "[::1]:8000" -> "::1"
-std::string_view without_port(std::string_view host) {
-  if (host.starts_with('[')) return host.substr(1, host.find(']') - 1);
-  return host.substr(0, host.find(':'));
+/// "Example.org.:8000" -> "example.org", "[::1]:8000" -> "::1": names without regard to case, and
+/// to the dot of the root.
+std::string host_name(std::string_view host) {
+  if (host.starts_with('[')) return std::string(host.substr(1, host.find(']') - 1));
+  std::string name = lower_case(host.substr(0, host.find(':')));
+  if (name.ends_with('.')) name.pop_back();
+  return name;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr const char* kSpaces = " \t";
+  const size_t begin = text.find_first_not_of(kSpaces);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
+}
+
+/// "Application/JSON; charset=utf-8" -> "application/json"
+std::string media_type(const HttpRequest& head) {
+  const std::string_view value = head.header("Content-Type");
+  return lower_case(trimmed(value.substr(0, value.find(';'))));
 }
 
 bool is_open_route(const HttpRequest& head) {
-  constexpr std::string_view kOpen[] = {"/health",  "/ping",    "/startup",
-                                        "/version", "/metrics", "/"};
+  constexpr std::string_view kOpen[] = {"/version", "/metrics", "/"};
   const bool is_get = head.method == "GET";
-  return is_get && (std::ranges::find(kOpen, head.path) != std::end(kOpen) ||
-                    head.path.starts_with("/page/"));
+  return is_health_route(head) ||
+         (is_get && (std::ranges::find(kOpen, head.path) != std::end(kOpen) ||
+                     head.path.starts_with("/page/")));
 }
 
 std::string_view bearer(const HttpRequest& head) {
-  constexpr std::string_view kBearer = "Bearer ";
+  constexpr std::string_view kBearer = "bearer ";
   const std::string_view value = head.header("Authorization");
-  return value.starts_with(kBearer) ? value.substr(kBearer.size()) : std::string_view();
+  const bool is_bearer = lower_case(value.substr(0, kBearer.size())) == kBearer;
+  return is_bearer ? trimmed(value.substr(kBearer.size())) : std::string_view();
 }
 
 }  // namespace
 
 Access::Access(const app::ServeOptions& options)
-    : hosts_(options.allowed_hosts),
-      origins_(options.cors_origins),
-      api_keys_(read_keys(options.api_key_file, "--api-key-file")),
+    : api_keys_(read_keys(options.api_key_file, "--api-key-file")),
       admin_keys_(read_keys(options.admin_key_file, "--admin-key-file")) {
+  for (const std::string& host : options.allowed_hosts) hosts_.push_back(host_name(host));
   hosts_.emplace_back("localhost");
+  for (const std::string& origin : options.cors_origins) origins_.push_back(lower_case(origin));
 }
 
 /// An address is what no page of another site can make a name of: only names are looked at.
 bool Access::may_be_host(std::string_view host) const {
-  const std::string name(without_port(host));
+  const std::string name = host_name(host);
   boost::system::error_code no_address;
   static_cast<void>(boost::asio::ip::make_address(name, no_address));
   if (!no_address) return true;
@@ -88,35 +105,46 @@ bool Access::may_be_host(std::string_view host) const {
 }
 
 bool Access::is_cors_origin(std::string_view origin) const {
-  return std::ranges::any_of(
-      origins_, [&](const std::string& each) { return each == "*" || each == origin; });
+  const std::string given = lower_case(origin);
+  return std::ranges::any_of(origins_,
+                             [&](const std::string& each) { return each == "*" || each == given; });
 }
 
 Headers Access::cors_headers(const HttpRequest& head) const {
   const std::string origin(head.header("Origin"));
   if (origin.empty() || !is_cors_origin(origin)) return {};
-  return {{"Access-Control-Allow-Origin", origin}, {"Vary", "Origin"}};
+  return {{"Access-Control-Allow-Origin", origin},
+          {"Access-Control-Expose-Headers", "X-Heddle-Ignored, Retry-After"},
+          {"Vary", "Origin"}};
 }
 
 std::optional<HttpResponse> Access::check(const HttpRequest& head) const {
   const std::string_view host = head.header("Host"), origin = head.header("Origin");
-  if (!may_be_host(host)) {
-    return openai_error({403, "PermissionDeniedError",
-                         "the header Host names none of this server's hosts (--allowed-host)"});
+  const bool is_probe = host.empty() && is_health_route(head);
+  if (!is_probe && !may_be_host(host)) {
+    return openai_error(
+        {403, "PermissionDeniedError",
+         "the Host header is not one of this server's names; allow it with --allowed-host"});
   }
   if (!origin.empty() && !is_cors_origin(origin)) {
     const size_t scheme = origin.find("://");
-    const bool is_same = scheme != std::string_view::npos && origin.substr(scheme + 3) == host;
+    const bool is_same = scheme != std::string_view::npos &&
+                         lower_case(origin.substr(scheme + 3)) == lower_case(host);
     if (!is_same) {
-      return openai_error({403, "PermissionDeniedError",
-                           "pages of this origin may not use the server (--cors-origin)"});
+      return openai_error(
+          {403, "PermissionDeniedError",
+           "pages from this origin may not use the server; allow it with --cors-origin"});
     }
   }
   if (head.method == "OPTIONS") {
     HttpResponse response{.status = 204, .headers = cors_headers(head)};
-    if (!response.headers.empty()) {
+    const bool is_cors = !response.headers.empty();
+    const std::string methods = allowed_methods(head.path);
+    if (!methods.empty()) response.headers.emplace_back("Allow", methods + ", OPTIONS");
+    if (is_cors) {
       response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE");
-      response.headers.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type");
+      response.headers.emplace_back("Access-Control-Allow-Headers",
+                                    "Authorization, Content-Type, *");
     }
     return response;
   }
@@ -129,11 +157,10 @@ std::optional<HttpResponse> Access::check(const HttpRequest& head) const {
              !is_one_of(bearer(head), admin_keys_)) {
     return openai_error({401, "AuthenticationError", "the API key is missing or wrong"});
   }
-  if (head.method == "POST") {
-    const std::string_view type = head.header("Content-Type");
-    if (!type.starts_with("application/json")) {
-      return openai_error({415, "UnsupportedMediaType", "expected Content-Type: application/json"});
-    }
+  const bool is_post = head.method == "POST" && route_of(head).route != Route::kNone;
+  if (is_post && media_type(head) != "application/json") {
+    return openai_error(
+        {415, "UnsupportedMediaType", "the Content-Type header must be application/json"});
   }
   return std::nullopt;
 }

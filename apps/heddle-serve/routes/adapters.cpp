@@ -1,7 +1,10 @@
 #include "routes/adapters.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
+
+#include <spdlog/spdlog.h>
 
 #include "heddle/core/error.h"
 
@@ -39,8 +42,8 @@ JsonObject adapter_card(Service& service, const std::string& name, const ServedA
   return one;
 }
 
-JsonObject base_card(Service& service) {
-  return card(service.names().base(), json(service.names().base()), nullptr, 0,
+JsonObject base_card(Service& service, const std::string& name) {
+  return card(name, json(service.names().base()), nullptr, 0,
               service.engine().options().max_context);
 }
 
@@ -51,7 +54,7 @@ ApiError invalid(const std::string& message, const char* param) {
 std::string required(const json& body, const char* field) {
   const json* const value = files::find_member(body, field);
   const bool is_given = value != nullptr && value->is_string() && !files::text_of(*value).empty();
-  if (!is_given) throw invalid(std::string(field) + " is missing, or no text", field);
+  if (!is_given) throw invalid(std::string(field) + " is missing or not a string", field);
   return std::string(files::text_of(*value));
 }
 
@@ -69,7 +72,9 @@ void check_name(const std::string& name) {
   constexpr size_t kLongest = 256;
   const bool is_wrong =
       name.size() > kLongest || name.find('\0') != std::string::npos || name == app::kBaseName;
-  if (is_wrong) throw invalid("lora_name is no name for an adapter", "lora_name");
+  if (is_wrong)
+    throw invalid("lora_name must not be \"base\", hold NUL or be longer than 256 bytes",
+                  "lora_name");
   for (const char c : name) {
     if (static_cast<unsigned char>(c) < 0x20)
       throw invalid("lora_name has control characters", "lora_name");
@@ -92,16 +97,28 @@ Load read_load(const std::string& text, Service& service) {
       throw invalid(std::string(field) + ": supported is " + files::json_text(value), field);
     }
   }
-  check_fields(body, kLoad, {}, service.options().ignore_unknown_fields);
+  check_fields(body, kLoad, service.options().ignore_unknown_fields);
   Load load{.name = required(body, "lora_name"), .path = required(body, "lora_path")};
   check_name(load.name);
   load.replaces = RowReader(body, "request").flag("load_inplace", false);
-  const auto known = service.names().adapters().find(load.name);
-  const bool is_taken = known != service.names().adapters().end() && known->second.is_added;
-  if (service.names().is_base(load.name) || (is_taken && !load.replaces)) {
+  const ModelNames& names = service.names();
+  if (names.is_base(load.name)) {
+    throw invalid("'" + load.name + "' is a name of the base model; load the adapter under another",
+                  "lora_name");
+  }
+  const auto known = names.adapters().find(load.name);
+  const bool is_added = known != names.adapters().end() && known->second.is_added;
+  if (is_added && !load.replaces) {
     throw invalid("The lora adapter '" + load.name + "' has already been loaded.", "lora_name");
   }
-  load.path = path_in_root(service.names().lora_root(), load.path);
+  load.path = path_in_root(names.lora_root(), load.path);
+  const std::string in_root = is_added ? std::string() : names.in_root(load.name);
+  std::error_code error;
+  if (!in_root.empty() && !load.replaces && !fs::equivalent(in_root, load.path, error)) {
+    throw invalid("'" + load.name + "' is another adapter of --lora-root; load it under another " +
+                      "name, or with load_inplace",
+                  "lora_name");
+  }
   return load;
 }
 
@@ -117,7 +134,8 @@ ApiError load_failure(const Error& error, const Service& service) {
 }  // namespace
 
 std::string path_in_root(const std::string& root, const std::string& path) {
-  const ApiError refused = invalid("lora_path leads to no adapter in --lora-root", "lora_path");
+  const ApiError refused =
+      invalid("lora_path does not lead to an adapter inside --lora-root", "lora_path");
   if (root.empty())
     throw invalid("the server has no --lora-root to load adapters from", "lora_path");
   if (path.find('\0') != std::string::npos) throw refused;
@@ -128,19 +146,26 @@ std::string path_in_root(const std::string& root, const std::string& path) {
   const fs::path real = fs::canonical(whole, error);
   if (error) throw refused;
   const fs::path inside = real.lexically_relative(base);
-  if (inside.empty() || inside == "." || *inside.begin() == "..") throw refused;
+  const bool is_inside = !inside.empty() && inside != "." && *inside.begin() != "..";
+  // A link of the root itself may lead into a cache of the hub; find_adapter says whether it does.
+  fs::path entry = whole.lexically_normal();
+  if (!entry.has_filename()) entry = entry.parent_path();
+  const bool is_entry = !is_inside && real != base && entry.parent_path() == base;
+  if (!is_inside && !is_entry) throw refused;
+  const fs::path place = is_inside ? real : entry;
   try {
-    return find_adapter(real.parent_path().string(), real.filename().string());
+    return find_adapter(place.parent_path().string(), place.filename().string());
   } catch (const Error&) {
     throw refused;
   }
 }
 
 HttpResponse list_models(Service& service) {
-  service.refresh();
   JsonObject list{{"object", "list"}};
   JsonArray& cards = list["data"].emplace_array();
-  cards.push_back(base_card(service));
+  for (const std::string& name : service.names().listed_bases()) {
+    cards.push_back(base_card(service, name));
+  }
   for (const auto& [name, adapter] : service.names().adapters()) {
     cards.push_back(adapter_card(service, name, adapter));
   }
@@ -148,7 +173,12 @@ HttpResponse list_models(Service& service) {
 }
 
 HttpResponse show_model(Service& service, const std::string& name) {
-  if (service.names().is_base(name)) return {.body = files::json_text(base_card(service))};
+  const ModelNames& names = service.names();
+  if (names.is_base(name)) {
+    const bool is_listed =
+        std::ranges::find(names.listed_bases(), name) != names.listed_bases().end();
+    return {.body = files::json_text(base_card(service, is_listed ? name : names.base()))};
+  }
   const auto place = service.names().adapters().find(name);
   if (place == service.names().adapters().end()) throw no_such_model(name);
   return {.body = files::json_text(adapter_card(service, name, place->second))};
@@ -166,7 +196,8 @@ boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::s
       return load.replaces ? engine.replace_adapter(load.name, std::move(*adapter))
                            : engine.add_adapter(load.name, std::move(*adapter));
     };
-    co_await service.call(add);
+    const AdapterInfo info = co_await service.call(add);
+    for (const std::string& what : info.warnings) spdlog::warn("warning: {}", what);
   } catch (const Error& error) {
     throw load_failure(error, service);
   }
@@ -198,17 +229,14 @@ HttpResponse set_scales(Service& service, const std::string& body) {
 std::string unload_name(const Service& service, const std::string& text) {
   files::JsonTree tree = parse_body(text);
   json& body = *tree;
-  check_fields(body, kUnload, {}, service.options().ignore_unknown_fields);
+  check_fields(body, kUnload, service.options().ignore_unknown_fields);
   return required(body, "lora_name");
 }
 
 boost::asio::awaitable<HttpResponse> unload_adapter(Service& service, const std::string& name) {
-  const auto known = service.names().adapters().find(name);
-  if (known == service.names().adapters().end()) throw not_loaded(name);
-  const bool is_of_root = !known->second.is_added;
+  if (!service.names().remove(name)) throw not_loaded(name);
   const auto remove = [name](Engine& engine) { return engine.remove_adapter(name); };
   co_await service.call(remove);
-  if (!is_of_root) service.names().remove(name);
   co_return done(name, "removed");
 }
 

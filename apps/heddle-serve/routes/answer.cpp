@@ -12,6 +12,7 @@ using Clock = std::chrono::steady_clock;
 namespace net = boost::asio;
 
 constexpr std::chrono::seconds kPing{15};
+constexpr size_t kFewEntries = 4096;  // of tokens; more are written beside the network's thread
 constexpr std::string_view kPingLine = ": ping\n\n";
 
 double seconds_since(Clock::time_point begin) {
@@ -61,7 +62,14 @@ class Run {
     }
     end_log();
     if (!generation_.stream) {
-      HttpResponse response{.body = form_.whole(completions_)};
+      const auto write = [this] { return form_.whole(completions_); };
+      HttpResponse response;
+      if (num_entries() <= kFewEntries) {
+        response.body = write();
+      } else {
+        response.body = co_await service_.beside(Service::Worker::kAnswers, write);
+        if (responder_.is_gone()) co_return;
+      }
       co_await responder_.send(std::move(response));
       co_return;
     }
@@ -72,6 +80,16 @@ class Run {
 
  private:
   [[nodiscard]] bool failed_in_stream() const { return failed_ && has_begun_; }
+
+  /// What a whole answer tells of tokens, about.
+  size_t num_entries() const {
+    size_t count = 0;
+    for (const Completion& answer : completions_) {
+      count += answer.token_ids.size() + answer.top_token_ids.size() +
+               answer.prompt_token_ids.size() + answer.prompt_top_token_ids.size();
+    }
+    return count;
+  }
 
   size_t row_of(RequestId id) const {
     const auto place = std::ranges::find(rows_->rows, id, &Service::Rows::Row::id);

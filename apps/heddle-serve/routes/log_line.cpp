@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "api/token_json.h"
+#include "log_pattern.h"
 #include "shown.h"
 
 namespace heddle::serve {
@@ -36,7 +37,7 @@ double in_milliseconds(double seconds) { return std::round(seconds * 1e5) / 1e2;
 
 void start_log(bool is_json) {
   writes_json = is_json;
-  if (!is_json) return spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+  if (!is_json) return app::set_log_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %*");
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<JsonMembers>('*').set_pattern(
       R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%*})");

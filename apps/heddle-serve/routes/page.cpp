@@ -48,7 +48,6 @@ HttpResponse page_state(Service& service) {
                                   {"bytes", known == nullptr ? 0 : known->num_bytes},
                                   {"rows", service.rows_of(name)}});
   }
-  service.refresh();
   return {.body = files::json_text(state)};
 }
 

@@ -5,7 +5,7 @@
 namespace heddle::serve {
 namespace {
 
-constexpr std::string_view kAdapters = "/v1/loras", kModels = "/v1/models";
+constexpr std::string_view kAdapters = "/v1/loras", kModels = "/v1/models", kPage = "/page";
 
 struct Entry {
   const char* method;
@@ -15,6 +15,8 @@ struct Entry {
 
 constexpr Entry kTable[] = {{"POST", "/v1/chat/completions", Route::kChat},
                             {"POST", "/v1/completions", Route::kCompletion},
+                            {"POST", "/chat/completions", Route::kChat},
+                            {"POST", "/completions", Route::kCompletion},
                             {"POST", "/generate", Route::kLorax},
                             {"POST", "/generate_stream", Route::kLorax},
                             {"POST", "/", Route::kLorax},
@@ -32,11 +34,14 @@ constexpr Entry kTable[] = {{"POST", "/v1/chat/completions", Route::kChat},
                             {"GET", "/health", Route::kHealth},
                             {"GET", "/startup", Route::kHealth},
                             {"GET", "/ping", Route::kHealth},
+                            {"GET", "/livez", Route::kHealth},
+                            {"GET", "/readyz", Route::kHealth},
                             {"GET", "/metrics", Route::kMetrics},
                             {"GET", "/state", Route::kState},
                             {"GET", "/version", Route::kVersion},
                             {"GET", "/info", Route::kInfo},
-                            {"GET", "/v1/models", Route::kListModels}};
+                            {"GET", "/v1/models", Route::kListModels},
+                            {"GET", "/models", Route::kListModels}};
 
 /// "%73ql" -> "sql"; what is no such code stays.
 std::string percent_decoded(std::string_view text) {
@@ -80,6 +85,26 @@ RouteMatch route_of(const HttpRequest& head) {
   if (head.method != "GET") return {};
   if (is_in(head.path, kModels)) return named(Route::kShowModel, kModels);
   return {.route = Route::kPage};
+}
+
+std::string allowed_methods(const std::string& path) {
+  std::string methods;
+  const auto add = [&methods](std::string_view method) {
+    if (!methods.empty()) methods += ", ";
+    methods += method;
+    if (method == "GET") methods += ", HEAD";
+  };
+  if (path == "/" || is_in(path, kPage) || is_in(path, kModels)) add("GET");
+  if (is_in(path, kAdapters)) add("DELETE");
+  for (const Entry& entry : kTable) {
+    if (path == entry.path) add(entry.method);
+  }
+  return methods;
+}
+
+bool is_health_route(const HttpRequest& head) {
+  const RouteMatch match = route_of(head);
+  return match.route == Route::kHealth;
 }
 
 bool is_admin_route(const HttpRequest& head) {

@@ -37,6 +37,10 @@ struct RouteMatch {
 };
 
 [[nodiscard]] RouteMatch route_of(const HttpRequest& head);
+/// The methods of the path, as the header Allow lists them; empty: there is no such path.
+[[nodiscard]] std::string allowed_methods(const std::string& path);
+/// Whether the request asks how the server is, as those do who know nothing but its port.
+[[nodiscard]] bool is_health_route(const HttpRequest& head);
 /// Whether the route exists only with an admin key: those that change which adapters there are.
 [[nodiscard]] bool is_admin_route(const HttpRequest& head);
 /// Whether errors have LoRAX's form.

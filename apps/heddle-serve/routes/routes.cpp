@@ -1,5 +1,6 @@
 #include "routes/routes.h"
 
+#include <algorithm>
 #include <array>
 #include <random>
 
@@ -32,6 +33,23 @@ std::string random_id() {
   return id;
 }
 
+/// The names of fields as a header holds them: what is no letter, digit or sign of a name is '?'.
+std::string header_list(const std::vector<std::string>& names) {
+  constexpr size_t kLongestName = 64;
+  constexpr std::string_view kSigns = "._-$[]";
+  std::string list;
+  for (const std::string& name : names) {
+    if (!list.empty()) list += ", ";
+    for (const char c : std::string_view(name).substr(0, kLongestName)) {
+      const char lower = static_cast<char>(c | 0x20);
+      const bool is_plain = (c >= '0' && c <= '9') || (lower >= 'a' && lower <= 'z') ||
+                            kSigns.find(c) != std::string_view::npos;
+      list += is_plain ? c : '?';
+    }
+  }
+  return list;
+}
+
 constexpr size_t kLongBody = 64 << 10;  // bytes that are parsed beside this thread's work
 
 /// The conversation as a template has rendered it.
@@ -57,8 +75,19 @@ HttpResponse success(HttpResponse response, const HttpRequest& request) {
   return json_response({{"status", "success"}, {"message", response.body}});
 }
 
+/// What is asked for is how the engine is now.
+bool shows_engine(Route route) {
+  constexpr Route kRoutes[] = {Route::kMetrics, Route::kState, Route::kListModels,
+                               Route::kShowModel, Route::kListAdapters};
+  return std::ranges::find(kRoutes, route) != std::end(kRoutes);
+}
+
 ApiError not_done(const char* what) { return {501, "NotImplementedError", what}; }
-ApiError no_such_route() { return {404, "NotFoundError", "there is no such route"}; }
+ApiError no_such_route(const std::string& path) {
+  const std::string methods = allowed_methods(path);
+  if (methods.empty()) return {404, "NotFoundError", "there is no such route"};
+  return method_not_allowed(methods);
+}
 
 JsonArray lorax_tokens(const std::string& prompt, const std::vector<int32_t>& ids,
                        const TokenTexts& texts) {
@@ -77,9 +106,9 @@ JsonArray lorax_tokens(const std::string& prompt, const std::vector<int32_t>& id
 }
 
 /// The request in LoRAX's form of a body for /tokenize.
-Request read_inputs(json& body, bool ignores_unknown) {
+Request read_inputs(json& body, bool ignores_unknown, std::vector<std::string>& ignored) {
   constexpr auto kFields = std::to_array<std::string_view>({"inputs", "add_special_tokens"});
-  check_fields(body, kFields, {}, ignores_unknown);
+  check_fields(body, kFields, {}, ignores_unknown, ignored);
   const RowReader row(body, "request");
   Request request;
   request.text = row.required_text("inputs");
@@ -97,7 +126,8 @@ Tokenize read_to_tokenize(const std::string& body, const app::ServeOptions& opti
   files::JsonTree fields = parse_body(body);
   Tokenize asked{.is_lorax = files::find_member(*fields, "inputs") != nullptr};
   if (asked.is_lorax) {
-    asked.generation.prompts.push_back(read_inputs(*fields, options.ignore_unknown_fields));
+    asked.generation.prompts.push_back(
+        read_inputs(*fields, options.ignore_unknown_fields, asked.generation.ignored));
   } else {
     asked.generation = read_tokenize(body, options);
   }
@@ -110,9 +140,10 @@ std::vector<int32_t> read_tokens(const std::string& text, bool ignores_unknown,
   constexpr auto kFields = std::to_array<std::string_view>({"model", "adapter_id", "tokens"});
   files::JsonTree tree = parse_body(text);
   json& body = *tree;
-  check_fields(body, kFields, {}, ignores_unknown);
+  check_fields(body, kFields, ignores_unknown);
   const json* const tokens = files::find_member(body, "tokens");
-  HEDDLE_CHECK(tokens != nullptr && tokens->is_array(), "tokens is missing, or no list of ids");
+  HEDDLE_CHECK(tokens != nullptr && tokens->is_array(),
+               "tokens is missing or not a list of token ids");
   std::vector<int32_t> ids;
   for (const json& entry : tokens->get_array()) {
     const auto id = files::integer_in(entry, 0, std::numeric_limits<int32_t>::max());
@@ -147,7 +178,7 @@ net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& respo
   try {
     if (!has_reserve) throw unavailable("out of memory");
     const bool is_known = co_await route(request, responder, log);
-    if (!is_known) failure = no_such_route();
+    if (!is_known) failure = no_such_route(request.path);
   } catch (const ApiError& error) {
     failure = error;
   } catch (const Error& error) {
@@ -170,7 +201,20 @@ net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& respo
   write_log(log);
 }
 
+void Routes::name_ignored(const HttpRequest& request, const Generation& generation,
+                          Responder& responder) {
+  if (generation.ignored.empty()) return;
+  Headers headers = access_.cors_headers(request);
+  headers.emplace_back("X-Heddle-Ignored", header_list(generation.ignored));
+  responder.set_headers(std::move(headers));
+}
+
 void Routes::resolve(Generation& generation, RequestLog& log) {
+  if (generation.room > 0) {
+    const int64_t context = service_.engine().options().max_context;
+    const int64_t kept = std::max<int64_t>(context - std::min(generation.room, context), 1);
+    for (Request& request : generation.prompts) request.truncate_prompt_tokens = kept;
+  }
   for (Request& request : generation.prompts) service_.names().resolve(generation.choice, request);
   const Request& first = generation.prompts.front();
   log.adapter = first.adapters.empty() ? first.adapter : "several";
@@ -184,6 +228,22 @@ net::awaitable<std::invoke_result_t<Read>> Routes::read_body(const std::string& 
   co_return co_await service_.beside(Service::Worker::kTexts, read);
 }
 
+/// Where a prompt is cut to its last tokens and comes back with the answer, what comes back are
+/// these: an answer is as large as its tokens make it.
+net::awaitable<void> Routes::cut_echoed(Generation& generation) {
+  for (Request& request : generation.prompts) {
+    if (!generation.echo || request.truncate_prompt_tokens == 0 || !request.text) continue;
+    const auto find = [&request](Engine& engine) { return engine.tokenizer(request); };
+    const auto tokenizer = co_await service_.call(find);
+    const auto cut = [&] {
+      request.token_ids = tokenizer->tokenize(request);
+      return tokenizer->detokenize(*request.token_ids);
+    };
+    generation.echoed = co_await service_.beside(Service::Worker::kTexts, cut);
+    request.text.reset();
+  }
+}
+
 net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& responder, RequestLog& log,
                                   bool is_chat) {
   const auto read = [&] {
@@ -191,6 +251,8 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
                    : read_completion(request.body, service_.options());
   };
   Generation generation = co_await read_body(request.body, read);
+  name_ignored(request, generation, responder);
+  responder.forget_body();
   if (!generation.chat_template.empty()) {
     Request& chat = generation.prompts.front();
     const auto render = [&] { return service_.engine().render(chat, generation.chat_template); };
@@ -199,6 +261,7 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
   }
   if (!generation.request_id.empty()) log.id = generation.request_id;
   resolve(generation, log);
+  co_await cut_echoed(generation);
   const std::string model = service_.names().told(generation.choice);
   const auto form =
       is_chat ? chat_form(generation, log.id, model) : completion_form(generation, log.id, model);
@@ -209,16 +272,20 @@ net::awaitable<void> Routes::lorax(const HttpRequest& request, Responder& respon
                                    RequestLog& log) {
   const auto read = [&] { return read_lorax(request.body, service_.options()); };
   LoraxGeneration lorax = co_await read_body(request.body, read);
+  name_ignored(request, lorax.generation, responder);
+  responder.forget_body();
   if (request.path == "/generate_stream") lorax.generation.stream = true;
   if (request.path == "/generate") lorax.generation.stream = false;
   resolve(lorax.generation, log);
+  co_await cut_echoed(lorax.generation);
   const auto form = lorax_form(lorax, request.path == "/");
   co_await answer(service_, lorax.generation, *form, responder, log);
 }
 
-net::awaitable<HttpResponse> Routes::tokenize(const std::string& body) {
-  const auto read = [&] { return read_to_tokenize(body, service_.options()); };
-  Tokenize asked = co_await read_body(body, read);
+net::awaitable<HttpResponse> Routes::tokenize(const HttpRequest& http, Responder& responder) {
+  const auto read = [&] { return read_to_tokenize(http.body, service_.options()); };
+  Tokenize asked = co_await read_body(http.body, read);
+  name_ignored(http, asked.generation, responder);
   Request& request = asked.generation.prompts.front();
   service_.names().resolve(asked.generation.choice, request);
   const auto find = [&request](Engine& engine) { return engine.tokenizer(request); };
@@ -263,8 +330,9 @@ Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, 
     default: break;
   }
   HttpResponse response;
+  if (shows_engine(match.route)) co_await service_.refresh();
   if (match.route == Route::kTokenize) {
-    response = co_await tokenize(request.body);
+    response = co_await tokenize(request, responder);
   } else if (match.route == Route::kDetokenize) {
     response = co_await detokenize(request.body);
   } else if (is_admin_route(request)) {
@@ -289,7 +357,7 @@ net::awaitable<HttpResponse> Routes::answer_admin(const HttpRequest& request,
     case Route::kListAdapters: co_return list_models(service_);
     case Route::kShowScales: co_return show_scales(service_);
     case Route::kSetScales: co_return set_scales(service_, request.body);
-    default: throw no_such_route();
+    default: throw no_such_route(request.path);
   }
   co_return success(std::move(response), request);
 }
@@ -312,7 +380,6 @@ HttpResponse Routes::info() {
 HttpResponse Routes::metrics() {
   Metrics::Now now = service_.now();
   now.num_connections = num_connections_();
-  service_.refresh();
   return {.content_type = "text/plain; version=0.0.4; charset=utf-8",
           .body = service_.metrics().text(now)};
 }
@@ -335,7 +402,7 @@ HttpResponse Routes::facts(const HttpRequest& request, const RouteMatch& match) 
     default: break;
   }
   if (auto file = page_file(request.path)) return std::move(*file);
-  throw no_such_route();
+  throw no_such_route(request.path);
 }
 
 }  // namespace heddle::serve

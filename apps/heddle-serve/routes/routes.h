@@ -34,12 +34,15 @@ class Routes {
                                     RequestLog& log, bool is_chat);
   boost::asio::awaitable<void> lorax(const HttpRequest& request, Responder& responder,
                                      RequestLog& log);
-  boost::asio::awaitable<HttpResponse> tokenize(const std::string& body);
+  boost::asio::awaitable<HttpResponse> tokenize(const HttpRequest& http, Responder& responder);
   boost::asio::awaitable<HttpResponse> detokenize(const std::string& body);
   HttpResponse facts(const HttpRequest& request, const RouteMatch& match);
   HttpResponse info();
   HttpResponse metrics();
   [[nodiscard]] HttpResponse health() const;
+  boost::asio::awaitable<void> cut_echoed(Generation& generation);
+  /// The header with the fields that are accepted and have no effect.
+  void name_ignored(const HttpRequest& request, const Generation& generation, Responder& responder);
   void resolve(Generation& generation, RequestLog& log);
 
   Service& service_;

@@ -16,6 +16,7 @@
 #include "api/lora_scales.h"
 #include "api/lorax.h"
 #include "api/openai_request.h"
+#include "http/head_scan.h"
 #include "http/request_parser.h"
 #include "routes/access.h"
 #include "routes/route.h"
@@ -112,6 +113,9 @@ class Client {
     if (const auto response = refusal_of(error, kBodyBytes)) check_refusal(*response);
     return false;
   }
+  /// What of the bytes was not read yet.
+  [[nodiscard]] std::string_view rest() const { return bytes_.substr(num_taken_); }
+  [[nodiscard]] size_t piece() const { return piece_; }
   [[nodiscard]] bool is_at_end() const { return num_taken_ == bytes_.size(); }
 
  private:
@@ -121,6 +125,7 @@ class Client {
 
 /// Returns whether another request may follow.
 bool serve_one(Client& client, const Access& access) {
+  if (!is_head(client.rest(), client.piece())) return false;
   RequestParser parser;
   set_limits(parser, kBodyBytes);
   if (!client.read(parser, true)) return false;

@@ -14,6 +14,7 @@
 #include "chat/input.h"
 #include "chat/room.h"
 #include "chat/signals.h"
+#include "generate/fields/sampling_fields.h"
 #include "open_model.h"
 
 namespace heddle::app {
@@ -63,9 +64,12 @@ int chat(const ChatOptions& options) {
   if (interactive) taken.emplace();
   const ChatSignals* signals = taken ? &*taken : nullptr;
   Engine engine = open_for_comparisons(options.model, interactive);
+  check_adapter_names(engine.model(), options.model, names_of_base(engine.model()));
+  ChatOptions completed = options;
+  completed.answer = complete_answer(options.answer, engine.model().generation);
   ChatDisplay display(interactive);
   const std::unique_ptr<ChatInput> input = make_input(options, signals, display);
-  return ChatRoom(options, in_use, {engine, display, *input, signals}).run();
+  return ChatRoom(completed, in_use, {engine, display, *input, signals}).run();
 }
 
 }  // namespace heddle::app

@@ -51,7 +51,7 @@ std::string without_controls(std::string_view text) {
 }
 
 void write_line(const std::string& text, const char* before, const char* after) {
-  std::fputs((before + text + after + "\n").c_str(), stderr);
+  std::fputs((before + without_controls(text) + after + "\n").c_str(), stderr);
 }
 
 }  // namespace
@@ -74,8 +74,8 @@ void ChatDisplay::end_answer() {
 }
 
 void ChatDisplay::heading(const std::string& name) {
-  std::cout << (colour_out_ ? kBold : "") << "[" << name << "]" << (colour_out_ ? kPlain : "")
-            << "\n";
+  std::cout << (colour_out_ ? kBold : "") << "[" << without_controls(name) << "]"
+            << (colour_out_ ? kPlain : "") << "\n";
 }
 
 int ChatDisplay::num_columns(int num_answers) const {

@@ -121,7 +121,7 @@ void ChatRoom::take_command(const std::string& name, const std::string& argument
   const auto command = std::ranges::find(commands, name, &ChatCommand::name);
   if (command == commands.end()) {
     const std::string near(nearest_command(name));
-    return fail("there is no command " + name +
+    return fail("unknown command " + name +
                 (near.empty() ? ", /help lists them." : ", did you mean " + near + "?") +
                 " A message that begins with a slash is written with two");
   }
@@ -150,7 +150,7 @@ bool ChatRoom::is_refused(const Request& request) {
     parts_.engine.check(request);
     return false;
   } catch (const Error& error) {
-    fail(std::string(error.what()) + "; the message is left out" +
+    fail(std::string(error.what()) + "; the message is not kept" +
          (conversation_.num_turns() > 0 ? ", /reset makes room" : ""));
     return true;
   }
@@ -168,7 +168,7 @@ bool ChatRoom::ask(const std::string& prompt) {
   const bool is_whole = completion.finish_reason != FinishReason::kCancelled &&
                         completion.finish_reason != FinishReason::kError;
   const bool unsaid = !is_whole && completion.token_ids.empty();
-  const std::string end = end_of(completion) + (unsaid ? "; the message is left out" : "");
+  const std::string end = end_of(completion) + (unsaid ? "; the message is not kept" : "");
   if (!end.empty()) parts_.display.remark(end);
   if (options_.timings) parts_.display.remark(timing_of(completions, begin));
   if (!unsaid) conversation_.add_turn(prompt, completion.text);
@@ -306,7 +306,7 @@ void ChatRoom::set_system(const std::string& text) {
   }
   const bool take_away = text == "-";
   conversation_.set_system(take_away ? std::nullopt : std::optional(text));
-  parts_.display.note(std::string("the system message is ") + (take_away ? "taken away" : "set") +
+  parts_.display.note(std::string("the system message is ") + (take_away ? "removed" : "set") +
                       ", from the next answer on");
 }
 

@@ -1,12 +1,15 @@
 #include "generate/chat_fields.h"
 
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "heddle/core/error.h"
 
 #include "files/json_text.h"
 #include "files/json_tree.h"
 #include "files/json_value.h"
+#include "nearest.h"
 #include "shown.h"
 
 namespace heddle::app {
@@ -21,12 +24,17 @@ using json = files::Json;
 
 constexpr size_t kMaxDepth = 64;  // of a row, and so of its messages
 
-constexpr std::array<std::string_view, 8> kMessageFields = {
-    "role",         "content",           "name",      "tool_calls",
+constexpr std::array<std::string_view, 9> kMessageFields = {
+    "role",         "content",           "name",      "tool_calls", "prefix",
     "tool_call_id", "reasoning_content", "reasoning", "thinking"};
-constexpr std::array<std::string_view, 2> kPartFields = {"type", "text"};
+constexpr std::array<std::string_view, 3> kPartFields = {"type", "text", "refusal"};
 constexpr std::array<std::string_view, 3> kCallFields = {"id", "type", "function"};
 constexpr std::array<std::string_view, 2> kFunctionFields = {"name", "arguments"};
+// What clients add that says nothing to a model: marks for a cache of prompts, the place of a call
+// in a stream, what else came with an answer that is sent back.
+constexpr std::string_view kNoMeaning[] = {"cache_control", "annotations", "refusal", "index"};
+constexpr size_t kMostIgnored = 32;  // names that are kept
+constexpr std::string_view kTextTypes[] = {"text", "input_text", "output_text"};
 // What apply_chat_template of transformers gives a template itself, or takes for itself.
 constexpr std::string_view kReserved[] = {"messages",
                                           "conversation",
@@ -53,41 +61,74 @@ std::string place(const std::string& name, size_t i) {
 void check_object(const json& value, const std::string& where) {
   HEDDLE_CHECK(value.is_object(), where, " is ", json_type(value), ", expected an object");
 }
-const JsonArray& checked_array(const json& value, const std::string& where, const char* of) {
+JsonArray& checked_array(json& value, const std::string& where, const char* of) {
   HEDDLE_CHECK(value.is_array(), where, " is ", json_type(value), ", expected an array of ", of);
   return value.get_array();
 }
 
-/// [{"type": "text", "text": "Hi"}, ...]
-void check_parts(const JsonArray& parts, const std::string& where) {
-  for (size_t i = 0; i < parts.size(); ++i) {
-    check_object(parts[i], place(where, i));
-    const RowReader part(parts[i], place(where, i));
-    const std::string type = part.required_text("type");
-    HEDDLE_CHECK(type == "text", part.where(), " is of type ", quote(type),
-                 ", parts of type \"text\" are supported");
-    part.check_given_fields(kPartFields);
-    (void)part.required_text("text");
+/// Of short lists.
+template <class List>
+bool is_in(const List& list, std::string_view name) {
+  return std::ranges::find(list, name) != std::end(list);
+}
+
+/// Leaves out members that are null, and those that are in no list where they may be ignored;
+/// refuses others. `path` names the object without its numbers: "messages.content".
+void check_members(json& object, std::span<const std::string_view> known, const std::string& where,
+                   const std::string& path, MessageFields* fields) {
+  JsonObject kept(object.storage());
+  for (auto& member : object.get_object()) {
+    const std::string_view name = member.key();
+    if (member.value().is_null()) continue;
+    if (is_in(known, name)) {
+      kept.emplace(name, std::move(member.value()));
+      continue;
+    }
+    const bool is_ignored =
+        fields != nullptr && (fields->ignores_unknown || is_in(kNoMeaning, name));
+    HEDDLE_CHECK(is_ignored, where, ": unknown field ", quote(name), did_you_mean(name, known));
+    const std::string ignored = path + "." + std::string(name);
+    const bool is_new = fields->ignored.size() < kMostIgnored && !is_in(fields->ignored, ignored);
+    if (is_new) fields->ignored.push_back(ignored);
   }
+  object.get_object() = std::move(kept);
+}
+
+/// "Hi", {"type": "text", "text": "Hi"} or a kin of it; becomes the second form.
+void check_part(json& part, const std::string& where, MessageFields* fields) {
+  if (part.is_string()) {
+    const json text = part;
+    part = JsonObject{{"type", "text"}, {"text", text}};
+    return;
+  }
+  check_object(part, where);
+  const std::string type = RowReader(part, where).required_text("type");
+  const bool is_refusal = type == "refusal";
+  HEDDLE_CHECK(is_refusal || is_in(kTextTypes, type), where, " is of type ", quote(type),
+               ", parts of type \"text\" are supported");
+  check_members(part, kPartFields, where, "messages.content", fields);
+  const std::string text = RowReader(part, where).required_text(is_refusal ? "refusal" : "text");
+  part = JsonObject{{"type", "text"}, {"text", text}};
 }
 
 /// [{"id": "call_1", "type": "function", "function": {"name": "now", "arguments": "{}"}}, ...]
-void check_calls(const json& list, const std::string& where) {
-  const JsonArray& calls = checked_array(list, where, "objects");
+void check_calls(json& list, const std::string& where, MessageFields* fields) {
+  JsonArray& calls = checked_array(list, where, "objects");
   for (size_t i = 0; i < calls.size(); ++i) {
     check_object(calls[i], place(where, i));
     const RowReader call(calls[i], place(where, i));
-    call.check_given_fields(kCallFields);
+    check_members(calls[i], kCallFields, call.where(), "messages.tool_calls", fields);
     if (const json* id = call.find("id")) (void)call.text("id", *id);
     const json* type = call.find("type");
     HEDDLE_CHECK(type == nullptr || call.text("type", *type) == "function", call.where(),
                  " is of type ", quote(call.text("type", *type)), ", expected \"function\"");
-    const json* function = call.find("function");
-    HEDDLE_CHECK(function != nullptr, call.where(), ": field function is missing");
+    HEDDLE_CHECK(call.find("function") != nullptr, call.where(), ": field function is missing");
+    json& function = calls[i].at("function");
     const std::string function_where = call.where() + ".function";
-    check_object(*function, function_where);
-    const RowReader reader(*function, function_where);
-    reader.check_given_fields(kFunctionFields);
+    check_object(function, function_where);
+    check_members(function, kFunctionFields, function_where, "messages.tool_calls.function",
+                  fields);
+    const RowReader reader(function, function_where);
     (void)reader.required_text("name");
     const json* arguments = reader.find("arguments");
     HEDDLE_CHECK(arguments == nullptr || arguments->is_object() || arguments->is_string(),
@@ -96,23 +137,47 @@ void check_calls(const json& list, const std::string& where) {
   }
 }
 
-void check_message(const json& entry, const std::string& where) {
-  check_object(entry, where);
-  const RowReader message(entry, where);
-  message.check_given_fields(kMessageFields);
-  (void)message.required_text("role");
-  const json* calls = message.find("tool_calls");
-  if (calls != nullptr) check_calls(*calls, where + ".tool_calls");
-  const json* content = message.find("content");
-  HEDDLE_CHECK(content != nullptr || calls != nullptr, where, ": field content is missing");
-  if (content != nullptr) {
-    HEDDLE_CHECK(content->is_string() || content->is_array(), where, ": content is ",
-                 json_type(*content), ", expected a string or an array of parts");
-    if (content->is_array()) check_parts(content->get_array(), where + ".content");
+void check_content(json& entry, const std::string& where, MessageFields* fields) {
+  JsonObject& message = entry.get_object();
+  json* const content = message.if_contains("content");
+  if (content == nullptr) {
+    const bool may_be_missing =
+        files::is_text(message.at("role"), "assistant") || message.contains("tool_calls");
+    HEDDLE_CHECK(may_be_missing, where, ": field content is missing");
+    message.emplace("content", "");
+    return;
   }
+  HEDDLE_CHECK(content->is_string() || content->is_array(), where, ": content is ",
+               json_type(*content), ", expected a string or an array of parts");
+  if (!content->is_array()) return;
+  JsonArray& parts = content->get_array();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    check_part(parts[i], place(where + ".content", i), fields);
+  }
+}
+
+void check_message(json& entry, const std::string& where, MessageFields* fields) {
+  check_object(entry, where);
+  check_members(entry, kMessageFields, where, "messages", fields);
+  const RowReader message(entry, where);
+  (void)message.required_text("role");
+  if (json* const calls = entry.get_object().if_contains("tool_calls")) {
+    check_calls(*calls, where + ".tool_calls", fields);
+    if (files::size_of(*calls) == 0) entry.get_object().stable_erase("tool_calls");
+  }
+  check_content(entry, where, fields);
   for (const char* field : {"name", "tool_call_id", "reasoning_content", "reasoning", "thinking"}) {
     if (const json* value = message.find(field)) (void)message.text(field, *value);
   }
+}
+
+/// Whether the answer goes on with this message, as Mistral's and DeepSeek's requests say it.
+bool take_prefix(json& message, const std::string& where, bool is_last) {
+  const bool is_prefix = RowReader(message, where).flag("prefix", false);
+  message.get_object().stable_erase("prefix");
+  HEDDLE_CHECK(!is_prefix || (is_last && files::is_text(message.at("role"), "assistant")), where,
+               ": prefix is true, which is for a last message of the assistant");
+  return is_prefix;
 }
 
 bool is_plain(const json& message) {
@@ -123,7 +188,9 @@ bool is_plain(const json& message) {
 void check_objects(const RowReader& row, const char* field) {
   const json* value = row.find(field);
   if (value == nullptr) return;
-  const JsonArray& list = checked_array(*value, row.where() + ": " + field, "objects");
+  HEDDLE_CHECK(value->is_array(), row.where(), ": ", field, " is ", json_type(*value),
+               ", expected an array of objects");
+  const JsonArray& list = value->get_array();
   for (size_t i = 0; i < list.size(); ++i) {
     check_object(list[i], row.where() + ": " + place(field, i));
   }
@@ -131,13 +198,17 @@ void check_objects(const RowReader& row, const char* field) {
 
 }  // namespace
 
-void read_messages(const RowReader& row, const json& list, Request& request) {
+void read_messages(const RowReader& row, json list, Request& request, MessageFields* fields) {
   HEDDLE_CHECK(list.is_array() && files::size_of(list) > 0, row.where(), ": messages is ",
                list.is_array() ? "empty" : json_type(list),
                ", expected an array of at least one object");
-  const JsonArray& messages = list.get_array();
+  JsonArray& messages = list.get_array();
   for (size_t i = 0; i < messages.size(); ++i) {
-    check_message(messages[i], row.where() + ": " + place("messages", i));
+    const std::string where = row.where() + ": " + place("messages", i);
+    check_message(messages[i], where, fields);
+    if (take_prefix(messages[i], where, i + 1 == messages.size())) {
+      request.continue_final_message = true;
+    }
   }
   if (!std::ranges::all_of(messages, is_plain)) {
     request.messages_json = json_text(list);
@@ -177,7 +248,11 @@ void read_chat_fields(const RowReader& row, Request& request) {
   request.tools_json = row.echoed("tools");
   request.documents_json = row.echoed("documents");
   request.template_kwargs_json = row.echoed("chat_template_kwargs");
-  request.add_generation_prompt = row.flag("add_generation_prompt", true);
+  request.add_generation_prompt =
+      row.flag("add_generation_prompt", !request.continue_final_message);
+  HEDDLE_CHECK(!request.add_generation_prompt || !request.continue_final_message, row.where(),
+               ": add_generation_prompt is true, and the answer goes on with the last message; "
+               "leave one of them out");
 }
 
 }  // namespace heddle::app

@@ -19,6 +19,7 @@
 #include "generate/signals.h"
 #include "generate/statistics.h"
 #include "open_model.h"
+#include "output_file.h"
 
 namespace heddle::app {
 namespace {
@@ -35,7 +36,7 @@ void check_options(const GenerateOptions& options) {
   HEDDLE_CHECK(json || !options.logprobs, "--logprobs: only answers in JSON have them (--json)");
   const bool has_hold = options.hold != GenerateOptions{}.hold;
   HEDDLE_CHECK(!has_hold || !json || options.ordered,
-               "--hold: without --ordered no finished row waits");
+               "--hold: finished rows wait only with --ordered");
 }
 
 AnswerWriter::Form form_of(const GenerateOptions& options, const RowSource& rows) {
@@ -56,14 +57,16 @@ void tell_unused_adapters(const GenerateOptions& options, const RowSource& rows)
 /// them.
 class Run {
  public:
-  Run(const GenerateOptions& options, RowSource& rows, Engine& engine, ResumeFile* resume)
+  Run(const GenerateOptions& options, RowSource& rows, Engine& engine, ResumeFile* resume,
+      const StopSignal& signal)
       : options_(options),
         rows_(rows),
         engine_(engine),
         resume_(resume),
         writer_(resume == nullptr ? std::cout : resume->append(), form_of(options, rows),
                 options.logprobs),
-        progress_(isatty(STDERR_FILENO) != 0, rows.num_rows(), Progress::Clock::now()) {
+        progress_(isatty(STDERR_FILENO) != 0, rows.num_rows(), Progress::Clock::now()),
+        signal_(signal) {
     if (writes_json(options)) fingerprint_.emplace(options, engine.model().files);
     // Text that streams to the same terminal would be torn apart by the line.
     const bool is_shared = isatty(STDERR_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
@@ -102,7 +105,7 @@ class Run {
   AnswerWriter writer_;
   Progress progress_;
   bool shows_progress_;
-  StopSignal signal_;
+  const StopSignal& signal_;
   std::unordered_map<RequestId, Place> place_of_;  // of rows in the engine
   std::unordered_map<int64_t, Group> groups_;      // rows of several answers, by index
   RowSource::Status input_ = RowSource::Status::kRow;
@@ -205,27 +208,42 @@ int Run::run() {
 
 }  // namespace
 
-int generate(const GenerateOptions& options) {
-  check_options(options);
-  RowSource rows(options);
-  rows.check_lines();
-  if (!options.stats_path.empty()) check_writable(options.stats_path);
+namespace {
+
+int generate(const GenerateOptions& options, RowSource& rows, const StopSignal& stop) {
+  std::optional<OutputFile> stats;
+  if (!options.stats_path.empty()) stats.emplace("--stats", options.stats_path);
   std::optional<ResumeFile> resume;
   if (!options.resume_path.empty()) resume.emplace(options.resume_path);
-  Engine engine = open_model(options.model, options.quiet, [&](const Engine& opened) {
+  ModelOptions model = options.model;
+  model.engine.on_load = [&](int64_t /*done*/, int64_t /*total*/) { stop.check(); };
+  Engine engine = open_model(model, options.quiet, [&](const Engine& opened) {
     rows.check_requests(opened);
     if (!options.quiet) tell_engine(opened);
   });
   if (rows.num_rows()) tell_unused_adapters(options, rows);
 
-  Run run(options, rows, engine, resume ? &*resume : nullptr);
+  Run run(options, rows, engine, resume ? &*resume : nullptr, stop);
   const int signal = run.run();
   const RowCounts counts = run.counts();
   if (!rows.num_rows() && signal == 0) tell_unused_adapters(options, rows);
   if (!options.quiet) print_statistics(engine.stats(), counts);
-  if (!options.stats_path.empty()) write_statistics(options.stats_path, engine.stats(), counts);
+  if (stats) stats->write(statistics_json(engine.stats(), counts));
   if (signal != 0) return kExitOfSignals + signal;
   return counts.failed > 0 ? 1 : 0;
+}
+
+}  // namespace
+
+int generate(const GenerateOptions& options) {
+  check_options(options);
+  RowSource rows(options);
+  rows.check_lines();
+  try {
+    return generate(options, rows, StopSignal());
+  } catch (const StopSignal::Stopped& stopped) {
+    return kExitOfSignals + stopped.signal;
+  }
 }
 
 }  // namespace heddle::app

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <optional>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -59,11 +60,17 @@ std::optional<Answer> parse_answer(const std::string& line) {
 ResumeFile::ResumeFile(std::string path) : path_(std::move(path)) {
   struct stat status = {};
   is_new_ = stat(path_.c_str(), &status) != 0;
-  fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  HEDDLE_CHECK(is_new_ || S_ISREG(status.st_mode), "--resume ", path_,
+               ": is a folder, device or pipe, expected a regular file, which keeps the answers");
+  fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
   HEDDLE_CHECK(fd_ >= 0, "--resume ", path_, ": cannot open: ", std::strerror(errno));
   try {
+    HEDDLE_CHECK(fstat(fd_, &status) == 0 && S_ISREG(status.st_mode), "--resume ", path_,
+                 ": is not a regular file");
+    std::error_code error;  // of a link the file that it leads to is removed in the end
+    if (is_new_) made_ = std::filesystem::canonical(path_, error).string();
     HEDDLE_CHECK(flock(fd_, LOCK_EX | LOCK_NB) == 0, "--resume ", path_,
-                 ": another program writes it");
+                 ": another program is writing to it");
     read();
   } catch (...) {
     close(fd_);
@@ -72,7 +79,7 @@ ResumeFile::ResumeFile(std::string path) : path_(std::move(path)) {
 }
 
 ResumeFile::~ResumeFile() {
-  if (is_new_) unlink(path_.c_str());
+  if (is_new_ && !made_.empty()) unlink(made_.c_str());
   close(fd_);
 }
 
@@ -101,9 +108,9 @@ std::ofstream& ResumeFile::append() {
   struct stat status = {};
   const bool is_torn = fstat(fd_, &status) == 0 && status.st_size > whole_bytes_;
   if (is_torn) {
-    spdlog::info("note: {}: the last line was torn and is cut off", path_);
+    spdlog::info("note: {}: the last line was incomplete and is cut off", path_);
     if (ftruncate(fd_, whole_bytes_) != 0) {
-      throw std::system_error(errno, std::generic_category(), path_ + ": cannot cut it");
+      throw std::system_error(errno, std::generic_category(), path_ + ": cannot truncate it");
     }
   }
   stream_.open(path_, std::ios::app);

@@ -30,7 +30,7 @@ class ResumeFile {
  private:
   void read();
 
-  std::string path_;
+  std::string path_, made_;  // made_: the file itself, where it is new
   int fd_;
   bool is_new_ = false;
   int64_t whole_bytes_ = 0;                   // of all lines but a torn last one

@@ -58,7 +58,7 @@ void read_prompt(const RowReader& reader, const RowDefaults& defaults, const std
   } else if (defaults.raw) {
     for (const std::string_view field : kChatFields) {
       HEDDLE_CHECK(reader.find(field.data()) == nullptr, where, ": field ", field,
-                   " stands with a prompt that is plain text (--raw)");
+                   " needs the chat template, which a prompt with --raw does without");
     }
     request.text = reader.text("prompt", *prompt);
     return;

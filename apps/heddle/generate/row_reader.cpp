@@ -1,6 +1,7 @@
 #include "generate/row_reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "heddle/core/error.h"
@@ -18,6 +19,8 @@ using files::json_type;
 using files::text_of;
 using json = files::Json;
 
+constexpr double kMostWhole = 9007199254740992.0;  // 2^53: up to there a double is exact
+
 std::string describe(const json& value) {
   if (value.is_string()) return quote(text_of(value));
   return files::is_container(value) ? json_type(value) : json_text(value);
@@ -27,7 +30,7 @@ std::string describe(const json& value) {
 
 void RowReader::check_field(std::string_view name, std::span<const std::string_view> known) const {
   HEDDLE_CHECK(std::ranges::find(known, name) != known.end(), where_, ": unknown field ",
-               quote(name), "; the nearest known field is ", nearest(name, known));
+               quote(name), did_you_mean(name, known));
 }
 
 void RowReader::check_fields(std::span<const std::string_view> known) const {
@@ -60,6 +63,14 @@ std::string RowReader::required_text(const char* field) const {
 int64_t RowReader::integer(const char* field, int64_t fallback, int64_t low, int64_t high) const {
   const json* value = find(field);
   if (value == nullptr) return fallback;
+  if (value->is_double()) {  // 4.0, as languages without integers write 4
+    const double given = value->get_double();
+    const bool is_whole = std::abs(given) <= kMostWhole && given == std::trunc(given);
+    HEDDLE_CHECK(is_whole, where_, ": ", field, " is ", describe(*value), ", expected an integer");
+    HEDDLE_CHECK(given >= static_cast<double>(low) && given <= static_cast<double>(high), where_,
+                 ": ", field, " is ", describe(*value), ", expected ", low, " to ", high);
+    return static_cast<int64_t>(given);
+  }
   HEDDLE_CHECK(files::is_integer(*value), where_, ": ", field, " is ", describe(*value),
                ", expected an integer");
   const std::optional<int64_t> number = files::integer_in(*value, low, high);

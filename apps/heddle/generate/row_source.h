@@ -15,7 +15,7 @@
 namespace heddle::app {
 
 /// The rows of a run, one after the other: prompts of the command line, or the lines of a file or a
-/// pipe. Empty lines are skipped.
+/// pipe, all JSON objects or all prompts. Empty lines are skipped.
 class RowSource {
  public:
   /// Throws Error when there are no prompts or the file cannot be opened.
@@ -40,13 +40,18 @@ class RowSource {
   Status next(Row& row);
 
  private:
-  Row prompt_row(const std::string& prompt) const;
+  Row prompt_row(const std::string& prompt, int64_t index) const;
   std::string place() const;  // of the last row, for messages
+  LineReader::Status next_line(std::string& text);
+  void set_format(const std::string& first_line);
+  void use_text();
+  void parse_line(const std::string& text, Row& row);
   void check_all(const Engine* engine);
 
   const GenerateOptions& options_;
   RowDefaults defaults_;
   std::optional<LineReader> lines_;  // nothing: options_.prompts
+  LineFormat format_;                // kAuto: the first line was not read yet
   int64_t next_index_ = 0;
   std::optional<int64_t> num_rows_;
   std::set<std::string> used_;  // adapters, and empty for the base model

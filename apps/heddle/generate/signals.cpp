@@ -22,6 +22,15 @@ void handle(int signal) {
   errno = error;
 }
 
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+/// Whether it is SIGHUP under nohup.
+bool stays_ignored(int signal) {
+  struct sigaction action = {};
+  return signal == SIGHUP && sigaction(signal, nullptr, &action) == 0 &&
+         action.sa_handler == SIG_IGN;
+}
+
 void set_handler(int signal, void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
@@ -36,18 +45,24 @@ StopSignal::StopSignal() {
     throw std::system_error(errno, std::generic_category(), "cannot make a pipe");
   }
   received_signal = 0;
-  set_handler(SIGINT, &handle);
-  set_handler(SIGTERM, &handle);
+  for (const int signal : kSignals) {
+    if (!stays_ignored(signal)) set_handler(signal, &handle);
+  }
 }
 
 StopSignal::~StopSignal() {
-  set_handler(SIGINT, SIG_DFL);
-  set_handler(SIGTERM, SIG_DFL);
+  for (const int signal : kSignals) {
+    if (!stays_ignored(signal)) set_handler(signal, SIG_DFL);
+  }
   close(pipe_ends[0]);
   close(pipe_ends[1]);
 }
 
 int StopSignal::received() const { return received_signal; }
+
+void StopSignal::check() const {
+  if (received_signal != 0) throw Stopped{received_signal};
+}
 
 void StopSignal::wait_for(int fd) const {
   pollfd states[] = {{fd, POLLIN, 0}, {pipe_ends[0], POLLIN, 0}};

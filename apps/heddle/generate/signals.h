@@ -2,10 +2,16 @@
 
 namespace heddle::app {
 
-/// While it lives, the first SIGINT or SIGTERM does not end the process but is told here; a second
-/// one ends it. There is one at a time.
+/// While it lives, the first SIGINT, SIGTERM or SIGHUP does not end the process but is reported
+/// here; a second one ends it. A SIGHUP that is ignored, as under nohup, stays ignored. There is
+/// one at a time.
 class StopSignal {
  public:
+  /// Ends what cannot end in another way, such as the load of a model. No std::exception: nobody
+  /// takes it for a failure.
+  struct Stopped {
+    int signal;
+  };
   StopSignal();
   ~StopSignal();
   StopSignal(const StopSignal&) = delete;
@@ -13,6 +19,8 @@ class StopSignal {
 
   /// The signal that came, 0: none.
   [[nodiscard]] int received() const;
+  /// Throws Stopped where one came.
+  void check() const;
   /// Waits until `fd` is readable or a signal has come.
   void wait_for(int fd) const;
 };

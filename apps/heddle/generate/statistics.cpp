@@ -1,13 +1,8 @@
 #include "generate/statistics.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <sys/resource.h>
-#include <system_error>
-
-#include "heddle/core/error.h"
 
 #include "files/json_text.h"
 #include "files/json_value.h"
@@ -40,14 +35,7 @@ void print_statistics(const EngineStats& stats, const RowCounts& rows) {
                100.0 * stats.lora_seconds / std::max(seconds, 1e-9));
 }
 
-void check_writable(const std::string& path) {
-  const std::string partial = path + ".partial";
-  const bool opened = std::ofstream(partial).good();
-  HEDDLE_CHECK(opened, path, ": cannot write the statistics");
-  std::remove(partial.c_str());
-}
-
-void write_statistics(const std::string& path, const EngineStats& stats, const RowCounts& rows) {
+std::string statistics_json(const EngineStats& stats, const RowCounts& rows) {
   const files::JsonObject object = {{"rows", rows.finished},
                                     {"failed_rows", rows.failed},
                                     {"skipped_rows", rows.skipped},
@@ -62,13 +50,7 @@ void write_statistics(const std::string& path, const EngineStats& stats, const R
                                     {"adapter_loads", stats.adapter_loads},
                                     {"adapter_seconds", stats.adapter_seconds},
                                     {"peak_memory_bytes", peak_memory_bytes()}};
-  const std::string partial = path + ".partial";
-  std::ofstream file(partial);
-  file << files::json_lines(object) << "\n";
-  file.close();
-  if (!file.good() || std::rename(partial.c_str(), path.c_str()) != 0) {
-    throw std::system_error(errno, std::generic_category(), path + ": cannot write the statistics");
-  }
+  return files::json_lines(object) + "\n";
 }
 
 }  // namespace heddle::app

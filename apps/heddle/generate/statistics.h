@@ -15,9 +15,7 @@ struct RowCounts {
 /// A table on standard error.
 void print_statistics(const EngineStats& stats, const RowCounts& rows);
 
-/// Throws Error unless a file can be made there.
-void check_writable(const std::string& path);
-/// The same as JSON; the file appears whole or not at all. Throws std::system_error.
-void write_statistics(const std::string& path, const EngineStats& stats, const RowCounts& rows);
+/// The same as JSON in one text.
+[[nodiscard]] std::string statistics_json(const EngineStats& stats, const RowCounts& rows);
 
 }  // namespace heddle::app

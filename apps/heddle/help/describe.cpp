@@ -105,8 +105,7 @@ void add_help_commands(CLI::App& app, HelpOptions& options) {
   CLI::App* help = app.add_subcommand("help", "Explains a command or a topic");
   help->add_option("TOPIC", options.topic, "A command or a topic; without one, what there is");
   help->footer("heddle help generate\nheddle help rows");
-  CLI::App* completion =
-      app.add_subcommand("completion", "Prints what lets a shell complete command lines");
+  CLI::App* completion = app.add_subcommand("completion", "Prints a completion script for a shell");
   completion->add_option("SHELL", options.shell, "The shell: bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));

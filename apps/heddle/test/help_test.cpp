@@ -179,13 +179,16 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--max-bad-words", static_cast<double>(limits.bad_words)},
       {"--max-logit-bias", static_cast<double>(limits.logit_bias)},
       {"--max-top-logprobs", static_cast<double>(limits.top_logprobs)},
-      {"--default-max-tokens", static_cast<double>(limits.default_max_tokens)},
+      {"--default-max-tokens", static_cast<double>(kDefaultMaxTokens)},
       {"--max-waiting", static_cast<double>(serve.max_waiting)},
       {"--stream-buffer", static_cast<double>(serve.stream_buffer)},
       {"--max-body", static_cast<double>(limits.body_bytes)},
   };
-  const std::map<std::string, std::string> texts = {
-      {"--kv-type", "auto"}, {"--device", "auto"}, {"--host", serve.host}};
+  const std::map<std::string, std::string> texts = {{"--kv-type", "auto"},
+                                                    {"--device", "auto"},
+                                                    {"--generation-config", "auto"},
+                                                    {"--host", serve.host},
+                                                    {"--input", "auto"}};
   std::map<std::string, int> seen;
   for (const CommandText& command : program_.commands) {
     for (const OptionText& option : command.options) {

@@ -122,15 +122,60 @@ TEST(ParseRow, MessagesWithOtherFieldsAndPartsStayJson) {
   for (const std::string messages :
        {R"([{"role":"user","content":[{"type":"text","text":"é"},{"type":"text","text":""}]}])",
         R"([{"role":"user","content":"a","name":"Ann"}])",
-        R"([{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function",)"
+        R"([{"role":"assistant","content":"","tool_calls":[{"id":"1","type":"function",)"
         R"("function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"1",)"
         R"("content":"2"}])",
-        R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{"a":1}}}]}])",
-        R"([{"role":"assistant","content":"a","reasoning_content":"r","refusal":null}])"}) {
+        R"([{"role":"assistant","content":"a","reasoning_content":"r"}])"}) {
     const Request request = parsed(with_messages(messages));
     EXPECT_EQ(request.messages_json, messages);
     EXPECT_TRUE(request.messages.empty());
   }
+}
+
+TEST(ParseRow, MessagesTakeOneFormOfThoseThatClientsSend) {
+  const std::string calls = R"("tool_calls":[{"function":{"name":"f","arguments":{"a":1}}}])";
+  for (const std::string content : {R"("content":null,)", ""}) {
+    EXPECT_EQ(
+        parsed(with_messages(R"([{"role":"assistant",)" + content + calls + "}]")).messages_json,
+        R"([{"role":"assistant",)" + calls + R"(,"content":""}])");
+  }
+  const Request plain = parsed(
+      with_messages(R"([{"role":"assistant","content":null,"refusal":null,"tool_calls":[]}])"));
+  ASSERT_EQ(plain.messages.size(), 1u);
+  EXPECT_EQ(plain.messages[0].content, "");
+  EXPECT_EQ(parsed(with_messages(R"([{"role":"user","content":["a",{"type":"refusal",)"
+                                 R"("refusal":"b"},{"type":"output_text","text":"c"}]}])"))
+                .messages_json,
+            R"([{"role":"user","content":[{"type":"text","text":"a"},)"
+            R"({"type":"text","text":"b"},{"type":"text","text":"c"}]}])");
+}
+
+TEST(ParseRow, APrefixIsWhatTheAnswerGoesOnWith) {
+  const std::string messages =
+      R"([{"role":"user","content":"u"},{"role":"assistant","content":"a","prefix":true}])";
+  const Request request = parsed(with_messages(messages));
+  EXPECT_TRUE(request.continue_final_message);
+  EXPECT_FALSE(request.add_generation_prompt);
+  ASSERT_EQ(request.messages.size(), 2u);
+  EXPECT_EQ(request.messages[1].content, "a");
+  testing::expect_invalid({"line: add_generation_prompt is true"}, [&] {
+    (void)parsed(with_messages(messages, R"(, "add_generation_prompt": true)"));
+  });
+  testing::expect_invalid({"messages[0]: prefix is true"}, [] {
+    (void)parsed(with_messages(R"([{"role":"user","content":"u","prefix":true}])"));
+  });
+  EXPECT_FALSE(parsed(with_messages(R"([{"role":"assistant","content":"a","prefix":false}])"))
+                   .continue_final_message);
+}
+
+TEST(ParseRow, WholeNumbersMayHaveAPoint) {
+  EXPECT_EQ(parsed(R"({"prompt": "x", "max_tokens": 4.0})").max_tokens, 4);
+  testing::expect_invalid({"line: max_tokens is 4.5, expected an integer"},
+                          [] { (void)parsed(R"({"prompt": "x", "max_tokens": 4.5})"); });
+  testing::expect_invalid({"line: max_tokens is -1.0, expected 0 to "},
+                          [] { (void)parsed(R"({"prompt": "x", "max_tokens": -1.0})"); });
+  testing::expect_invalid({"expected an integer"},
+                          [] { (void)parsed(R"({"prompt": "x", "max_tokens": 1e300})"); });
 }
 
 TEST(ParseRow, FieldsOfConversations) {
@@ -171,8 +216,8 @@ TEST(ParseRow, RefusesMessagesOfOtherFormsByName) {
                  R"({"type": "image_url", "image_url": {"url": "x"}}]})");
   expect_refused({"messages[0].content[0]: field text is missing"},
                  R"({"role": "user", "content": [{"type": "text"}]})");
-  expect_refused({"messages[0].content[0] is string, expected an object"},
-                 R"({"role": "user", "content": ["a"]})");
+  expect_refused({"messages[0].content[0] is number, expected an object"},
+                 R"({"role": "user", "content": [1]})");
   expect_refused({"messages[0]: content is object"}, R"({"role": "user", "content": {}})");
   expect_refused({"messages[0]: field content is missing"}, R"({"role": "user"})");
   expect_refused({"messages[0]: unknown field \"images\""},
@@ -306,7 +351,7 @@ TEST(ParseRow, AdaptersStandInTheirOrderWithTheirScales) {
       {R"("adapters": [{"name": "sqk"}])",
        "line: adapters[0]: unknown adapter \"sqk\"; there are sql, cron, base"},
       {R"("adapters": [{"name": "sql", "weight": 1}])",
-       "line: adapters[0]: unknown field \"weight\"; the nearest known field is "},
+       "line: adapters[0]: unknown field \"weight\""},
       {R"("adapters": [{"name": "sql", "scale": "1"}])",
        "line: adapters[0]: scale is \"1\", expected a number"},
       {R"("adapters": [{"name": "sql", "scale": 1e39}])", "line: adapters[0]: scale is 1e+39"},

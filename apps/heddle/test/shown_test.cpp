@@ -24,5 +24,19 @@ TEST(Shown, QuotesAsJsonDoes) {
   EXPECT_EQ(quote(std::string(61, 'x')), '"' + std::string(60, 'x') + "...\"");
 }
 
+TEST(Shown, KnowsUtf8) {
+  for (const char* text : {"", "abc", "\xC2\x80", "\xC3\xA9", "\xE0\xA0\x80", "\xED\x9F\xBF",
+                           "\xEE\x80\x80", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
+    EXPECT_TRUE(is_utf8(text)) << text;
+    EXPECT_TRUE(is_utf8("x" + std::string(text) + "y")) << text;
+  }
+  for (const char* text :
+       {"\x80", "\xC1\xBF", "\xC3", "\xC3z", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xE2\x82",
+        "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF", "\xF0\x90\x80"}) {
+    EXPECT_FALSE(is_utf8(text)) << text;
+    EXPECT_FALSE(is_utf8("x" + std::string(text) + "y")) << text;
+  }
+}
+
 }  // namespace
 }  // namespace heddle::app

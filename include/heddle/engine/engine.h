@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/engine/generation_defaults.h"
 #include "heddle/engine/request.h"
 
 namespace heddle {
@@ -59,8 +60,17 @@ struct EngineOptions {
   /// Adapters that the rows which run at once may use, and the bytes of these adapters' weights: a
   /// decode step reads them all. A row with a list that is longer runs alone. 0: no bound.
   int64_t max_batch_adapters = 0, max_batch_adapter_bytes = 0;
+  /// Where ModelInfo::generation comes from: "auto" or empty, the model's own files; "none",
+  /// nowhere; else a generation_config.json or a folder that has one, whose eos_token_id also takes
+  /// the place of the model's end tokens.
+  std::string generation_config{};
+  /// Whether what is odd about an adapter (AdapterInfo::warnings) is an Error.
+  bool strict = false;
   /// Called while the weights are loaded, by the thread that makes the engine.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load{};
+  /// Told what is odd about an adapter of adapter_dir each time that it is found there anew, by the
+  /// thread that owns the engine.
+  std::function<void(const std::string& warning)> on_warning{};
 };
 
 /// Facts of the loaded model.
@@ -75,7 +85,10 @@ struct ModelInfo {
   std::vector<std::string> files;  // that it was read from
   std::string settings_path;       // the one that has the settings: config.json, or the GGUF file
   std::vector<std::string> unread_settings;  // its keys that heddle knows nothing of
-  std::string device_name{};                 // of the GPU, "NVIDIA H200"; empty on the CPU
+  std::vector<std::string> warnings{};       // what else is odd about the files, in sentences
+  std::vector<std::string> notes{};          // what a user may want to know of them, in sentences
+  GenerationDefaults generation{};  // for those who make requests; the engine applies none of it
+  std::string device_name{};        // of the GPU, "NVIDIA H200"; empty on the CPU
   std::string activations{};  // what products and attention read and write: "f32", "f16", "bf16"
   // With EngineOptions::weights:
   std::string weights{};          // the type, such as "Q8_0"; empty: the option was not given
@@ -91,6 +104,9 @@ struct AdapterInfo {
   /// Whether base_model may be the engine's model: it is empty, or agrees with one of the names
   /// that the model's file has and gives.
   bool names_this_model = true;
+  /// What is odd about it, one sentence each: it was made for another model, its configuration has
+  /// settings that heddle does not know, or modules that it shall change have no tensors.
+  std::vector<std::string> warnings{};
 };
 
 /// The folders of adapters in a folder that PeftModel.save_pretrained wrote of several, by name;
@@ -101,6 +117,12 @@ struct AdapterInfo {
 /// Error where there is none, where the name is no name of a file in the folder, and where it leads
 /// out of the folder.
 [[nodiscard]] std::string find_adapter(const std::string& adapter_dir, const std::string& name);
+
+/// The path where there is a file or folder, else the folder of the adapter of this name
+/// ("org/name") in the local Hugging Face cache: $HF_HUB_CACHE, $HF_HOME/hub,
+/// ~/.cache/huggingface/hub. Throws Error, which says how to fetch it, where the cache has none; of
+/// what is no such name the path comes back. Engine::prepare_adapter and add_adapter take either.
+[[nodiscard]] std::string find_adapter_path(const std::string& path);
 
 /// An adapter that an engine knows.
 struct AdapterState {

@@ -64,8 +64,10 @@ struct Request {
   std::string adapter;       // empty: the base model
   int64_t max_tokens = 256;  // of the answer; the context's end is one too. 0 scores the prompt
   SamplingOptions sampling;
-  std::vector<std::string> stop;  // the text ends before the first of these; none empty, UTF-8
-  bool ignore_end = false;        // the end token does not end the answer: for measurements
+  /// The text ends before the first of these; none empty, UTF-8. They match special tokens by their
+  /// text, too, whether or not the answer shows them.
+  std::vector<std::string> stop;
+  bool ignore_end = false;  // the end token does not end the answer: for measurements
 
   /// Instead of `messages`: [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, ...].
   std::string messages_json{};
@@ -134,9 +136,11 @@ enum class RequestError : uint8_t {
   kUnsupported,      // nothing is wrong with it, but heddle does not have it
   kUnknownAdapter,   // no adapter has the name
   kOutOfMemory,      // for the row, or there is never room for its adapters
-  kEngineEnded       // the GPU has failed: all later requests end so, too
+  kEngineEnded,      // the GPU has failed: all later requests end so, too
+  kNotFinite         // its logits are no numbers: the model or an adapter is damaged
 };
-/// "none", "invalid_argument", "unsupported", "unknown_adapter", "out_of_memory" or "engine_ended".
+/// "none", "invalid_argument", "unsupported", "unknown_adapter", "out_of_memory", "engine_ended" or
+/// "not_finite".
 [[nodiscard]] const char* name(RequestError error);
 /// What a request ends with that meets this exception; that of Engine::check, for one.
 [[nodiscard]] RequestError request_error(const std::exception& thrown) noexcept;

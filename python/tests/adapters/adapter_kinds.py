@@ -30,6 +30,7 @@ class Kind:
     needs: Callable[[Any], bool] = lambda model: True
     more_tokens: int = 0  # than the base model has
     converts: bool = False  # PEFT saves what the adapter has learnt as LoRA for the base model
+    finds_base: bool = False  # what PEFT saves is whole only where it finds the base model on disk, and so sees the resize
 
     @property
     def invocation(self) -> list[int]:
@@ -162,6 +163,18 @@ KINDS = [
     Kind("trainable_token_indices beside a head", {"target_modules": LINEAR, "trainable_token_indices": [7, 4, 40],
                                                    "modules_to_save": ["lm_head"]},
          {"rows": scaled("trainable_tokens_delta")}, needs=is_untied),  # which PEFT cannot run where they are tied
+    Kind("more tokens, none saved", {"target_modules": LINEAR}, {"scale": scaled("lora_B")}, is_untied, more_tokens=4, finds_base=True),
+    Kind("more tokens, head saved", {"target_modules": LINEAR, "modules_to_save": ["lm_head"]},
+         {"head": scaled("lm_head.modules_to_save")}, is_untied, more_tokens=3, finds_base=True),
+    Kind("more tokens, embedding saved", {"target_modules": LINEAR, "modules_to_save": ["embed_tokens"]},
+         {"embedding": scaled("embed_tokens.modules_to_save")}, is_untied, more_tokens=3, finds_base=True),
+    Kind("more tokens, trainable_token_indices", {"target_modules": LINEAR, "trainable_token_indices": [50, 48, 49, 9]},
+         {"order": change("trainable_tokens_delta", lambda rows: rows.roll(1, 0))}, is_untied, more_tokens=3, finds_base=True),
+    Kind("some layers", {"target_modules": LINEAR, "layers_to_transform": [0, 2]}, {"scale": scaled("lora_B")}),
+    Kind("bias of layers", {"target_modules": LINEAR, "bias": "lora_only"},
+         {"bias": change("base_layer.bias", lambda b: b * 0)}, needs=has_bias),
+    Kind("bias of layers, DoRA", {"target_modules": LINEAR, "bias": "all", "use_dora": True},
+         {"bias": change("base_layer.bias", lambda b: b * 0)}, needs=has_bias),
     Kind("PiSSA", {"target_modules": LINEAR, "init_lora_weights": "pissa"}, {"scale": scaled("lora_B")}, converts=True),
     Kind("OLoRA", {"target_modules": LINEAR, "init_lora_weights": "olora"}, {"scale": scaled("lora_B")}, converts=True),
     Kind("aLoRA", {"target_modules": LINEAR + ["lm_head"], "alora_invocation_tokens": [11, 3, 12]}, ALORA, never),
@@ -169,8 +182,12 @@ KINDS = [
 ]
 
 
-def make(model: Any, kind: Kind, folder: pathlib.Path, seed: int) -> Any:
-    """A random adapter of the kind for a copy of the model, saved; returns the model with it."""
+def make(model: Any, kind: Kind, folder: pathlib.Path, seed: int, found: pathlib.Path | None = None) -> Any:
+    """A random adapter of the kind for a copy of the model, saved; returns the model with it.
+
+    found: the folder of the base model. The adapter is then saved once more, in a folder of the name and "-found", as PEFT saves it where
+    the base model is on disk: save_embedding_layers="auto" acts there alone.
+    """
     import peft
     import torch
 
@@ -192,8 +209,17 @@ def make(model: Any, kind: Kind, folder: pathlib.Path, seed: int) -> Any:
                 values.add_(torch.randn_like(values) * 0.2)
             elif "lora_" in name:
                 values.copy_(torch.randn_like(values) * 0.2)
+            elif "bias" in kind.options and name.endswith("base_layer.bias"):
+                values.add_(torch.randn_like(values) * 0.5)
             elif "modules_to_save" in name or "trainable_tokens" in name:
                 values.add_(torch.randn_like(values) * 0.3)
     convert = {"path_initial_model_for_weight_conversion": str(folder / "start")} if kind.converts else {}
     adapted.save_pretrained(folder, **convert)
+    if found is not None and not kind.converts:
+        adapted.peft_config["default"].base_model_name_or_path = str(found)
+        adapted.save_pretrained(found_name(folder))
     return adapted
+
+
+def found_name(folder: pathlib.Path) -> pathlib.Path:
+    return folder.with_name(f"{folder.name}-found")

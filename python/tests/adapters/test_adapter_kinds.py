@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from adapter_kinds import KINDS, Kind, make, never
+from adapter_kinds import KINDS, LINEAR, Kind, found_name, make, never
 from family_models import CASES, ON_CPU, VOCAB, make_model, save, with_block_widths
 from frameworks import TORCH_WANTED
 from test_families import TOLERANCE, error_of, on_cpu, one_thread, run, seed_of_run
@@ -36,6 +36,7 @@ class Adapted:
     model: Any
     rows: list[dict[str, Any]]
     got: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    found: list[dict[str, Any]] = dataclasses.field(default_factory=list)  # with the adapter saved where PEFT finds the base model
 
 
 def logits_of(model: Any, tokens: list[int], num_answer: int = 0) -> Any:
@@ -77,17 +78,27 @@ def adapted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     base, path = make_base(request.param, folder, seed)
     all_kinds: dict[str, Adapted] = {"base": Adapted(Kind("base", {}, {}, merges=never), base, [])}
     options = []
+    again: list[Adapted] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for number, kind in enumerate(kind for kind in KINDS if kind.needs(base)):
+            if kind.finds_base and not path.is_dir():
+                continue
             adapter = folder / f"adapter{number}"
-            all_kinds[kind.name] = Adapted(kind, make(base, kind, adapter, seed + number), make_rows(kind, seed))
-            options += ["--adapter", f"{kind.name}={adapter}"]
+            found = path if path.is_dir() and not kind.converts else None
+            all_kinds[kind.name] = Adapted(kind, make(base, kind, adapter, seed + number, found), make_rows(kind, seed))
+            options += ["--adapter", f"{kind.name}={found_name(adapter) if kind.finds_base else adapter}"]
+            if found and not kind.finds_base:
+                again.append(all_kinds[kind.name])
+                options += ["--adapter", f"{kind.name}, found={found_name(adapter)}"]
     all_kinds["base"].rows = [row | {"adapter": None} for row in make_rows(all_kinds["base"].kind, seed)]
     rows = [row for one in all_kinds.values() for row in one.rows]
+    rows += [row | {"adapter": f"{one.kind.name}, found"} for one in again for row in one.rows]
     result = iter(run(path, rows, "--steps", str(STEPS), *options)["rows"])
     for one in all_kinds.values():
         one.got = [next(result) for _ in one.rows]
+    for one in again:
+        one.found = [next(result) for _ in one.rows]
     yield all_kinds
 
 
@@ -120,6 +131,15 @@ def test_logits_and_answers_are_pefts(adapted: dict[str, Adapted], kind: str) ->
         assert len(got["answer"]) in (0, STEPS)
         for of_token, token in zip(logits, got["answer"]):  # of two that are as good either will do
             assert of_token[token] >= of_token.max() - 2 * TOLERANCE * logits.abs().max()
+
+
+@by_kind
+def test_it_is_the_same_adapter_where_peft_finds_the_base_model(adapted: dict[str, Adapted], kind: str) -> None:
+    """The first test that reads all of `got`, which the comparison with PEFT may shorten."""
+    one = the(adapted, kind)
+    for got, found in zip(one.got, one.found):
+        assert found["logits"] == got["logits"]
+        assert found["answer"][: len(got["answer"])] == got["answer"]
 
 
 @by_kind
@@ -168,6 +188,93 @@ def test_a_pickle_is_refused_with_the_command_that_converts_it(tmp_path: pathlib
     assert python == "python"
     subprocess.run([sys.executable, *arguments], check=True)
     assert run(path, tokens, "--adapter", f"a={folder}") == want
+
+
+@on_cpu
+def test_peft_saves_more_where_it_finds_the_base_model(tmp_path: pathlib.Path) -> None:
+    """So the fixtures above are what users have."""
+    from safetensors import safe_open
+
+    base, path = make_base("llama", tmp_path, seed_of_run())
+    kind = next(kind for kind in KINDS if kind.name == "more tokens")
+    make(base, kind, tmp_path / "adapter", 1, path)
+    with safe_open(found_name(tmp_path / "adapter") / "adapter_model.safetensors", "pt") as file:
+        names = {name.rsplit(".", 2)[1] for name in file.keys() if "layers" not in name}  # noqa: SIM118 it is no dict
+    assert names == {"embed_tokens", "lm_head", "modules_to_save", "original_module"}
+
+
+@on_cpu
+@pytest.mark.parametrize("name", ["phi3", "llama"])
+@pytest.mark.parametrize("dora", [False, True])
+def test_parts_fit_fused_layers_and_fused_ones_parts(name: str, dora: bool, tmp_path: pathlib.Path) -> None:
+    """An adapter of q_proj, v_proj, gate_proj for qkv_proj and gate_up_proj, and the other way round: W + B A, in rows of the layer."""
+    import copy
+    import json
+
+    import torch
+    from safetensors.torch import save_file
+
+    seed = seed_of_run()
+    base, path = make_base(name, tmp_path, seed)
+    torch.manual_seed(seed)
+    config = base.config
+    heads = config.hidden_size // config.num_attention_heads
+    q, kv, mlp = config.hidden_size, config.num_key_value_heads * heads, config.intermediate_size
+    rows = {"self_attn.q_proj": (0, q), "self_attn.k_proj": (q, kv), "self_attn.v_proj": (q + kv, kv),
+            "self_attn.qkv_proj": (0, q + 2 * kv), "mlp.gate_proj": (0, mlp), "mlp.up_proj": (mlp, mlp), "mlp.gate_up_proj": (0, 2 * mlp)}
+    is_fused = name == "phi3"
+    targets = ["self_attn.q_proj", "self_attn.v_proj", "mlp.gate_proj"] if is_fused else ["self_attn.qkv_proj", "mlp.gate_up_proj"]
+    rank, alpha = 3, 5.0
+    tensors, merged = {}, copy.deepcopy(base)
+    for i, layer in enumerate(merged.model.layers):
+        for target in targets:
+            first, count = rows[target]
+            a, b = torch.randn(rank, config.hidden_size) * 0.2, torch.randn(count, rank) * 0.2
+            magnitude = 1 + torch.rand(count)
+            prefix = f"base_model.model.model.layers.{i}.{target}"
+            tensors |= {f"{prefix}.lora_A.weight": a, f"{prefix}.lora_B.weight": b}
+            if dora:
+                tensors[f"{prefix}.lora_magnitude_vector"] = magnitude
+            delta = alpha / rank * b @ a
+            part, *_ = target.split(".")
+            layers = ["qkv_proj"] if is_fused and part == "self_attn" else ["gate_up_proj"] if is_fused else [
+                "q_proj", "k_proj", "v_proj"] if part == "self_attn" else ["gate_proj", "up_proj"]
+            with torch.no_grad():
+                weights = [getattr(getattr(layer, part), one).weight for one in layers]
+                whole = torch.cat(weights)
+                changed = whole[first: first + count] + delta
+                if dora:
+                    changed = changed * (magnitude / changed.norm(dim=1))[:, None]
+                whole[first: first + count] = changed
+                for weight, values in zip(weights, whole.split([len(weight) for weight in weights])):
+                    weight.copy_(values)
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    save_file(tensors, folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text(json.dumps({
+        "peft_type": "LORA", "r": rank, "lora_alpha": alpha, "use_dora": dora, "target_modules": [t.split(".")[1] for t in targets]}))
+    tokens = [5, 9, 4, 11, 3, 12, 40]
+    got = run(path, [{"tokens": tokens, "adapter": "a"}], "--adapter", f"a={folder}")["rows"][0]
+    assert error_of(got["logits"], logits_of(merged, tokens)[0].tolist()) <= TOLERANCE
+    assert error_of(got["logits"], logits_of(base, tokens)[0].tolist()) > TOLERANCE
+
+
+@on_cpu
+def test_halves_of_two_types_are_computed_as_peft_does(tmp_path: pathlib.Path) -> None:
+    import peft
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    base, path = make_base("llama", tmp_path, seed_of_run())
+    folder = tmp_path / "adapter"
+    make(base, Kind("LoRA", {"target_modules": LINEAR}, {}), folder, 1)
+    file = folder / "adapter_model.safetensors"
+    types = {"lora_A": torch.bfloat16, "lora_B": torch.float16}
+    save_file({key: values.to(types[key.split(".")[-2]]) for key, values in load_file(file).items()}, file)
+    model = peft.PeftModel.from_pretrained(base, folder).eval()
+    tokens = [5, 9, 4, 11, 3]
+    got = run(path, [{"tokens": tokens, "adapter": "a"}], "--adapter", f"a={folder}")["rows"][0]
+    assert error_of(got["logits"], logits_of(model, tokens)[0].tolist()) <= TOLERANCE
 
 
 @on_cpu

@@ -49,6 +49,23 @@ def test_logits_are_pefts(name: str, kind: str, tmp_path: pathlib.Path) -> None:
     check(adapted, write_gguf(model, case.gguf, tmp_path / "model.gguf"), adapter)
 
 
+def test_nan_is_refused_by_name(tmp_path: pathlib.Path) -> None:
+    import torch
+    from family_gguf import write_gguf
+    from lora_gguf import write_lora
+
+    model = make_model(CASES[0], 1)
+    path = write_gguf(model, "llama", tmp_path / "model.gguf")
+    adapted = make(model, KINDS["LoRA"], tmp_path / "adapter", 1)
+    with torch.no_grad():
+        for name, values in adapted.named_parameters():
+            if "layers.1.mlp.down_proj.lora_B" in name:
+                values[2, 1] = float("nan")
+    file = write_lora(adapted, "llama", tmp_path / "adapter.gguf", "F16")
+    with pytest.raises(RuntimeError, match=r"tensor 'blk.1.ffn_down.weight.lora_b' has NaN at \[2, 1\]"):
+        run(path, [], "--adapter", f"a={file}")
+
+
 def test_what_is_no_lora_is_refused(tmp_path: pathlib.Path) -> None:
     from family_gguf import write_gguf
     from lora_gguf import write_lora

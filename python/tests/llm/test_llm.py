@@ -102,6 +102,45 @@ def test_what_the_text_shows_and_what_ended_it(llm: heddle.LLM) -> None:
     assert (hidden.text, hidden.token_ids) == ("", [end] * 3)
 
 
+def test_defaults_come_from_a_generation_config(
+    llm: heddle.LLM, model: str, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture,
+) -> None:
+    prompt = "The loom is"
+    assert llm.defaults == {"max_tokens": 256, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+    file = tmp_path / "generation_config.json"
+    file.write_text(json.dumps({"temperature": 5.0, "top_k": 1, "max_new_tokens": 3, "repetition_penalty": 1.5, "num_beams": 2}))
+    with (
+        caplog.at_level("INFO", "heddle"), pytest.warns(UserWarning, match="num_beams is 2, which heddle does not do"),
+        heddle.LLM(model, num_threads=2, generation_config=tmp_path) as made,
+    ):
+        assert f"from {file}, where prompts do not say it: temperature 5, top_k 1, repetition_penalty 1.5, max_tokens 3" in caplog.text
+        assert made.model.generation.path == str(file)
+        assert made.defaults == llm.defaults | {"temperature": 5.0, "top_k": 1, "repetition_penalty": 1.5, "max_tokens": 3}
+        by_hand = llm.generate(prompt, max_tokens=3, repetition_penalty=1.5).token_ids
+        assert made.generate(prompt).token_ids == by_hand
+        assert made.generate(prompt, temperature=9, repetition_penalty=None, max_tokens=None).token_ids == by_hand
+        plain = llm.generate(prompt, max_tokens=12).token_ids
+        assert made.generate(prompt, max_tokens=12, repetition_penalty=1.0).token_ids == plain
+        assert "".join(made.stream(prompt)) == llm.generate(prompt, max_tokens=3, repetition_penalty=1.5).text
+        assert made.generate(prompt, max_tokens=12, top_k=0).token_ids != plain
+    file.write_text('{"top_p": 7}')
+    with pytest.raises(ValueError, match="top_p is 7, expected above 0 and up to 1"):
+        heddle.LLM(model, generation_config=file)
+    with heddle.LLM(model, num_threads=2, generation_config="none") as made:
+        assert made.defaults == llm.defaults and made.model.generation.path == ""
+
+
+def test_stop_strings_match_special_tokens(llm: heddle.LLM) -> None:
+    (mark,) = llm.tokenize("<|im_start|>")
+    special: dict[str, Any] = {"max_tokens": 3, "allowed_token_ids": [mark], "stop": "im_start|><|im"}
+    for hidden, text in ((False, "<|"), (True, "")):
+        for included in (False, True):
+            answer = llm.generate("The loom is", skip_special_tokens=hidden, include_stop=included, **special)
+            assert (answer.text, answer.stop) == (text + special["stop"] * included, special["stop"])
+            pieces = list(llm.stream("The loom is", skip_special_tokens=hidden, include_stop=included, **special))
+            assert "".join(pieces) == answer.text
+
+
 def test_how_the_prompt_becomes_tokens(llm: heddle.LLM) -> None:
     ids = llm.tokenize("The loom is")
     cut = llm.generate("The loom is", max_tokens=5, truncate_prompt_tokens=2)
@@ -288,6 +327,29 @@ def test_an_adapter_for_another_model_is_a_warning(llm: heddle.LLM, tmp_path: pa
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         llm.remove_adapter("other")
+
+
+def test_what_is_odd_about_an_adapter_of_the_folder_is_a_warning(model: str, tmp_path: pathlib.Path) -> None:
+    folder = shutil.copytree(ADAPTERS["slug"], tmp_path / "odd")
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"rank_patern": {}}))
+    shutil.copytree(ADAPTERS["sql"], tmp_path / "sql")
+    with heddle.LLM(model, max_batch=2, num_threads=2, adapter_dir=tmp_path) as llm:
+        with pytest.warns(UserWarning, match="'rank_patern' is a field that heddle does not know, .* did you mean rank_pattern"):
+            llm.chat("Hi", adapter="odd", max_tokens=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            llm.chat(["Hi", "Hi"], adapter=["odd", "sql"], max_tokens=1)  # it is the one of before
+
+
+def test_names_of_adapters_are_unique(model: str) -> None:
+    folder = ROOT / "examples" / "adapters"
+    with pytest.raises(ValueError, match="two adapters are called sql: .*/slug and .*/sql; give one of them another name"):
+        heddle.LLM(model, {"sql": ADAPTERS["slug"]}, num_threads=2, adapter_dir=folder)
+    with pytest.raises(ValueError, match="the name base stands for the model without an adapter"):
+        heddle.LLM(model, {"base": ADAPTERS["slug"]}, num_threads=2)
+    with heddle.LLM(model, {"sql": ADAPTERS["sql"]}, num_threads=2, adapter_dir=folder) as llm:
+        assert llm.adapters == ["sql"]
 
 
 def test_what_cannot_run_raises_or_is_told(llm: heddle.LLM) -> None:

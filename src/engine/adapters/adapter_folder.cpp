@@ -2,38 +2,44 @@
 
 #include <algorithm>
 #include <fcntl.h>
-#include <sys/stat.h>
+#include <functional>
+#include <span>
 #include <unistd.h>
+#include <vector>
 
 #include "heddle/engine/request.h"
 
 #include "files/printable.h"
+#include "model/source/hub_cache.h"
 
 namespace heddle {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kWeightFile = "/adapter_model.safetensors";
+constexpr const char* kTemplates = "/additional_chat_templates";
 /// The files of an adapter's folder that are read.
 constexpr const char* kFiles[] = {"/adapter_config.json", kWeightFile,
                                   "/tokenizer.json",      "/tokenizer_config.json",
                                   "/added_tokens.json",   "/special_tokens_map.json",
-                                  "/chat_template.jinja", "/additional_chat_templates"};
+                                  "/vocab.json",          "/merges.txt",
+                                  "/chat_template.jinja", kTemplates};
 
-/// Nanoseconds since 1970.
-int64_t nanoseconds(const timespec& time) {
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
-void add_stamp(FileStamps& stamps, const std::string& path, const char* name) {
-  struct stat info {};
-  if (::stat((path + name).c_str(), &info) != 0) return;
-  stamps.push_back({.name = name,
-                    .device = static_cast<uint64_t>(info.st_dev),
-                    .file = static_cast<uint64_t>(info.st_ino),
-                    .size = static_cast<int64_t>(info.st_size),
-                    .written_ns = nanoseconds(info.st_mtim),
-                    .changed_ns = nanoseconds(info.st_ctim)});
+/// Those of them that are read, which may not be there, and the templates that are files of their
+/// own.
+std::vector<std::string> file_paths(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return {path};
+  std::vector<std::string> paths;
+  for (const char* name : kFiles) paths.push_back(path + name);
+  std::vector<std::string> templates;
+  for (fs::directory_iterator entry(path + kTemplates, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() == ".jinja") templates.push_back(entry->path().string());
+  }
+  std::ranges::sort(templates);
+  paths.insert(paths.end(), templates.begin(), templates.end());
+  return paths;
 }
 
 /// Why no adapter of a folder can have this name; null where one can.
@@ -50,17 +56,36 @@ UnknownAdapter unknown(const std::string& name, const std::string& why) {
   return UnknownAdapter("unknown adapter " + files::quote(name) + ": " + why);
 }
 
+/// Throws Error where a file of an adapter lies outside of its bounds. That it does not now is a
+/// sentence in time for who asks; that it does not when it is opened, open_within sees to.
+void check_inside(const std::string& path, const files::FolderBounds& bounds) {
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(path, error))) return;
+  const fs::path real = fs::canonical(path, error);
+  HEDDLE_CHECK(!error, path, ": ", error.message());
+  HEDDLE_CHECK(files::lies_in(real.string(), bounds.front()), path, " is a link that leads out of ",
+               bounds.front());
+}
+
 }  // namespace
 
-FileStamps stamps_of(const std::string& path) {
-  FileStamps stamps;
-  std::error_code error;
-  if (!fs::is_directory(path, error)) {
-    add_stamp(stamps, path, "");
-    return stamps;
+files::FileStamps stamps_of(const std::string& path) { return files::stamps_of(file_paths(path)); }
+
+uint64_t digest_of(const std::string& path, const files::FolderBounds& bounds) {
+  constexpr uint64_t kMostOfHeader = uint64_t{16} << 20;  // of safetensors
+  uint64_t digest = 0;
+  for (const std::string& name : file_paths(path)) {
+    std::error_code error;
+    if (!fs::is_regular_file(name, error) || fs::is_empty(name, error)) continue;
+    const files::OpenFile file = files::open_within(name, bounds);
+    std::string text(
+        name.ends_with(kWeightFile) ? std::min(file.size(), kMostOfHeader) : file.size(), '\0');
+    file.read(0, std::as_writable_bytes(std::span(text)));
+    for (const std::string& each : {name, text}) {
+      digest = digest * 0x9E3779B97F4A7C15u + std::hash<std::string>()(each);
+    }
   }
-  for (const char* name : kFiles) add_stamp(stamps, path, name);
-  return stamps;
+  return digest;
 }
 
 AdapterFolder::AdapterFolder(const std::string& path) : path_(path) {
@@ -78,35 +103,42 @@ std::string AdapterFolder::find(const std::string& name) const {
   for (const std::string& place : {path_ + "/" + name, path_ + "/" + name + ".gguf"}) {
     std::error_code error;
     if (!fs::exists(fs::symlink_status(place, error))) continue;
-    check_inside(place, name);
+    const files::FolderBounds bounds = bounds_of(place);
     const bool is_folder = fs::is_directory(place, error);
     if (!is_folder && !fs::is_regular_file(place, error)) {
       throw unknown(name, place + " is neither a folder nor a file");
     }
     if (!is_folder) return place;
-    for (const char* file : kFiles) {
-      const std::string part = place + file;
-      if (fs::is_symlink(fs::symlink_status(part, error))) check_inside(part, name);
-    }
+    for (const std::string& part : file_paths(place)) check_inside(part, bounds);
     return place;
   }
   throw unknown(name, path_ + " has none of this name");
 }
 
-void AdapterFolder::check_inside(const fs::path& place, const std::string& name) const {
-  std::error_code error;
-  const fs::path real = fs::canonical(place, error);
-  HEDDLE_CHECK(!error, "adapter ", files::quote(name), ": ", place.string(), ": ", error.message());
-  const auto [end, at] = std::ranges::mismatch(real_, real);
-  HEDDLE_CHECK(end == real_.end() && at != real.end(), "adapter ", files::quote(name), ": ",
-               place.string(), " is a link that leads out of ", path_);
+files::FolderBounds AdapterFolder::bounds_of(const std::string& path) const {
+  std::error_code error, no_parent;
+  fs::path whole = fs::absolute(path).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();
+  const fs::path parent = fs::canonical(whole.parent_path(), no_parent);
+  const bool is_of_folder =
+      !no_parent && files::lies_in((parent / whole.filename()).string(), real_.string());
+  const fs::path real = fs::canonical(path, error);
+  if (error) {
+    HEDDLE_CHECK(!is_of_folder, path, ": ", error.message());
+    return {};
+  }
+  if (files::lies_in(real.string(), real_.string())) return {real_.string()};
+  if (!is_of_folder) return {};
+  const std::string hub = parent == real_ ? model::hub_folder_of(real.string()) : "";
+  HEDDLE_CHECK(!hub.empty(), path, " is a link that leads out of ", path_);
+  return {hub};
 }
 
 void read_ahead(const std::string& path) noexcept {
   try {
     std::error_code error;
     const std::string file = fs::is_directory(path, error) ? path + kWeightFile : path;
-    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) return;
     static_cast<void>(::posix_fadvise(descriptor, 0, 0, POSIX_FADV_WILLNEED));
     ::close(descriptor);

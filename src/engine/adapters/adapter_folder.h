@@ -2,24 +2,18 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
-#include <vector>
+
+#include "files/bounded_open.h"
+#include "files/file_stamps.h"
 
 namespace heddle {
 
-/// Which files an adapter consists of and when they changed last: equal where nobody has written
-/// to them, nor put others in their place.
-struct FileStamp {
-  std::string name;
-  uint64_t device = 0, file = 0;
-  int64_t size = 0, written_ns = 0, changed_ns = 0;
-  bool operator==(const FileStamp&) const = default;
-};
-using FileStamps = std::vector<FileStamp>;
+/// Of the files that an adapter consists of: those of its folder that are read, or its GGUF file.
+[[nodiscard]] files::FileStamps stamps_of(const std::string& path);
 
-/// Of the folder of an adapter, or of its GGUF file.
-[[nodiscard]] FileStamps stamps_of(const std::string& path);
+/// A number for what the files say but for the values of tensors, which differs where they do.
+[[nodiscard]] uint64_t digest_of(const std::string& path, const files::FolderBounds& bounds);
 
 /// A folder with adapters that are found by name. It is not listed: what is in it costs nothing
 /// until it is asked for.
@@ -31,12 +25,15 @@ class AdapterFolder {
   [[nodiscard]] const std::string& path() const { return path_; }
   /// Where the adapter of this name is: the folder, or the file that has the name or the name and
   /// ".gguf". Throws Error where there is none, where a name is no name of a file (with '/', a NUL
-  /// byte, "." or ".."), and where it or a file in it is a link that leads out of the folder.
+  /// byte, "." or ".."), and where it or a file in it is a link that leads out of its bounds.
   [[nodiscard]] std::string find(const std::string& name) const;
+  /// Where the files of an adapter at this path must lie: in this folder if it does, or, where it
+  /// is a link of this folder into a cache of the Hugging Face hub, in the cache's folder of that
+  /// adapter. None of a path elsewhere. Throws Error for a link of this folder that leads to
+  /// neither.
+  [[nodiscard]] files::FolderBounds bounds_of(const std::string& path) const;
 
  private:
-  void check_inside(const std::filesystem::path& place, const std::string& name) const;
-
   std::string path_;
   std::filesystem::path real_;  // without links
 };

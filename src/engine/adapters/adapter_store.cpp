@@ -7,7 +7,9 @@
 #include "heddle/core/error.h"
 
 #include "engine/adapters/row_adapters.h"
+#include "engine/adapters/settled_read.h"
 #include "engine/sequence.h"
+#include "files/printable.h"
 #include "model/adapters/open_adapter.h"
 
 namespace heddle {
@@ -24,6 +26,8 @@ AdapterStore::AdapterStore(ModelRunner& runner, const model::ModelFiles& files,
       text_of_model_(text_of_model),
       names_(files.names()),
       bounds_(limits.bounds),
+      strict_(limits.strict),
+      on_warning_(limits.on_warning),
       tiers_(
           runner, files,
           {.memory_bytes = limits.bounds.memory_bytes, .host_memory_bytes = limits.host_memory}) {
@@ -42,35 +46,59 @@ void AdapterStore::reserve(size_t num_more) {
 }
 
 /// What is known of an adapter without its weights.
-AdapterHold AdapterStore::describe(const std::string& path, const model::Adapter& opened) const {
+AdapterHold AdapterStore::describe(const std::string& path, const files::FolderBounds& bounds,
+                                   const model::Adapter& opened) const {
   const model::DecoderConfig& config = files_.config();
   opened.check_fits(config.dims());
   const model::StoredValues& vocabulary = opened.embedding().weight;
   const int64_t num_tokens = vocabulary.is_present() ? vocabulary.rows : config.vocab_size;
   const model::StoredValues& head = opened.head().weight;
   const std::lock_guard lock(tokenizers_mutex_);
-  return std::make_shared<KnownAdapter>(
-      KnownAdapter{.path = path,
-                   .text = text_of_adapter(text_of_model_, files_, path, num_tokens, tokenizers_),
-                   .num_tokens = num_tokens,
-                   .num_logits = head.is_present() ? head.rows : config.vocab_size,
-                   .num_bytes = runner_.adapter_bytes(opened),
-                   .runs_alone = runner_.runs_alone(opened),
-                   .invocation = opened.invocation_tokens(),
-                   .has_embedding = !opened.embedding().is_empty(),
-                   .found = {},
-                   .has_host_copies = runner_.can_stage(opened)});
+  return std::make_shared<KnownAdapter>(KnownAdapter{
+      .path = path,
+      .bounds = bounds,
+      .text = text_of_adapter(text_of_model_, files_, model::FolderText(path, bounds), tokenizers_),
+      .num_tokens = num_tokens,
+      .num_logits = head.is_present() ? head.rows : config.vocab_size,
+      .num_bytes = runner_.adapter_bytes(opened),
+      .runs_alone = runner_.runs_alone(opened),
+      .invocation = opened.invocation_tokens(),
+      .has_embedding = !opened.embedding().is_empty(),
+      .found = {},
+      .has_host_copies = runner_.can_stage(opened)});
 }
 
-AdapterStore::Prepared AdapterStore::prepare(const std::string& path) const {
-  const auto opened = model::open_adapter(path, files_.config());
-  Prepared prepared{.known = describe(path, *opened),
+AdapterStore::Prepared AdapterStore::prepare(const std::string& given) const {
+  files::FolderBounds bounds;
+  if (folder_) bounds = folder_->bounds_of(given);
+  const std::string path = bounds.empty() ? model::find_adapter_path(given) : given;
+  std::unique_ptr<model::Adapter> opened;
+  AdapterHold known;
+  (void)read_settled(path, [&] {
+    opened = model::open_adapter(path, files_.config(), bounds);
+    known = describe(path, bounds, *opened);
+    opened->load();
+  });
+  Prepared prepared{.known = std::move(known),
                     .info = {.name = {},
                              .folder = path,
                              .base_model = opened->base_model(),
-                             .names_this_model = names_.may_be(opened->base_model())}};
+                             .names_this_model = names_.may_be(opened->base_model()),
+                             .warnings = opened->warnings(files_.config().dims())}};
   prepared.weights = runner_.prepare_adapter(*opened);
   return prepared;
+}
+
+std::string AdapterStore::made_for_another(const std::string& name, const std::string& path,
+                                           const std::string& base_model) const {
+  const std::string& own = files_.config().name;
+  return "adapter " + name + " (" + path + ") was made for " + files::printable(base_model) +
+         ", the model is " +
+         (own.empty() ? files_.path() : files::printable(own) + " (" + files_.path() + ")");
+}
+
+void AdapterStore::check_strict(const std::vector<std::string>& warnings) const {
+  if (strict_ && !warnings.empty()) throw_error(ErrorCode::kInvalidArgument, warnings.front());
 }
 
 void AdapterStore::check_free(const std::string& name) const {
@@ -82,6 +110,12 @@ void AdapterStore::check_free(const std::string& name) const {
 AdapterInfo AdapterStore::add(const std::string& name, Prepared prepared, bool may_replace) {
   const AdapterHold& known = prepared.known;
   HEDDLE_CHECK(!name.empty(), known->path, ": an adapter needs a name");
+  AdapterInfo& info = prepared.info;
+  if (!info.names_this_model) {
+    info.warnings.insert(info.warnings.begin(),
+                         made_for_another(name, info.folder, info.base_model));
+  }
+  check_strict(info.warnings);
   if (!may_replace) check_free(name);
   reserve(1);
   if (!make_room_for_added(known->num_bytes)) {
@@ -146,10 +180,18 @@ AdapterHold AdapterStore::find(const std::string& name) {
 AdapterHold AdapterStore::find_in_folder(const std::string& name) {
   free_unused();  // of requests that were only checked
   const std::string path = folder_->find(name);
-  FileStamps stamps = stamps_of(path);
+  const int64_t begin = files::file_time_now();
+  files::FileStamps stamps = stamps_of(path);
+  const bool is_settled = files::are_settled(stamps, begin);
   const auto before = by_name_.find(name);
   const bool is_known = before != by_name_.end();
-  if (is_known && before->second->path == path && before->second->found == stamps) {
+  const auto is_of_stamps = [&](const KnownAdapter& known) {
+    // One that was found in files just written counts until they are at rest; from then on it does
+    // where a load has found the same text.
+    const bool may_differ = known.young_digest && is_settled && known.load == nullptr;
+    return known.path == path && known.found == stamps && !may_differ;
+  };
+  if (is_known && is_of_stamps(*before->second)) {
     // What has failed for rows that are gone is tried again.
     if (before->second.use_count() == 1) before->second->failure = nullptr;
     return before->second;
@@ -157,8 +199,21 @@ AdapterHold AdapterStore::find_in_folder(const std::string& name) {
   reserve(1);
   AdapterHold known;
   {
-    const auto opened = model::open_adapter(path, files_.config());
-    known = describe(path, *opened);
+    // Waiting until nobody writes is the business of the load, which runs beside the steps.
+    const files::FolderBounds bounds = folder_->bounds_of(path);
+    std::optional<uint64_t> digest;
+    if (!is_settled) digest = digest_of(path, bounds);
+    const auto opened = model::open_adapter(path, files_.config(), bounds);
+    known = describe(path, bounds, *opened);
+    known->young_digest = digest;
+    HEDDLE_CHECK(stamps_of(path) == stamps && (!digest || digest_of(path, bounds) == *digest), path,
+                 ": has changed while it was read; ask for it again");
+    std::vector<std::string> warnings = opened->warnings(files_.config().dims());
+    if (!names_.may_be(opened->base_model())) {
+      warnings.push_back(made_for_another(name, path, opened->base_model()));
+    }
+    check_strict(warnings);
+    if (on_warning_) std::ranges::for_each(warnings, on_warning_);
   }
   known->found = std::move(stamps);
   const int64_t host_memory = tiers_.limits().host_memory_bytes;

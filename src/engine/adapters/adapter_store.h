@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -33,6 +34,8 @@ class AdapterStore : public RowQueue::Adapters {
     std::string folder;    // of adapters that are found by name; empty: none
     AdapterBounds bounds;  // of all weights of adapters, and of those of a step
     int64_t host_memory;   // bytes of copies in host memory; 0 where there are none
+    bool strict = false;   // EngineOptions::strict
+    std::function<void(const std::string&)> on_warning{};
   };
   /// What is given outlives the store.
   AdapterStore(ModelRunner& runner, const model::ModelFiles& files, const RowText& text_of_model,
@@ -87,8 +90,12 @@ class AdapterStore : public RowQueue::Adapters {
   [[nodiscard]] const AdapterTiers& tiers() const { return tiers_; }
 
  private:
-  [[nodiscard]] AdapterHold describe(const std::string& path, const model::Adapter& opened) const;
+  [[nodiscard]] AdapterHold describe(const std::string& path, const files::FolderBounds& bounds,
+                                     const model::Adapter& opened) const;
   [[nodiscard]] AdapterHold find_in_folder(const std::string& name);
+  [[nodiscard]] std::string made_for_another(const std::string& name, const std::string& path,
+                                             const std::string& base_model) const;
+  void check_strict(const std::vector<std::string>& warnings) const;
   void reserve(size_t num_more);
   int32_t add_to_plan(KnownAdapter& known) noexcept;
   void carry_out() noexcept;
@@ -101,6 +108,8 @@ class AdapterStore : public RowQueue::Adapters {
   mutable std::mutex tokenizers_mutex_;
   mutable OwnTokenizers tokenizers_;
   AdapterBounds bounds_;
+  bool strict_;
+  std::function<void(const std::string&)> on_warning_;
   std::map<std::string, AdapterHold> by_name_;
   std::vector<AdapterHold> nameless_;  // which rows may still use
   AdapterTiers tiers_;

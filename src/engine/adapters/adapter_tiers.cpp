@@ -8,6 +8,7 @@
 
 #include "heddle/core/error.h"
 
+#include "engine/adapters/settled_read.h"
 #include "model/adapters/open_adapter.h"
 
 namespace heddle {
@@ -128,15 +129,22 @@ bool AdapterTiers::begin_bring(KnownAdapter& known) noexcept {
 
 /// Reads an adapter of the folder as its rows were checked with. Asks for memory before it begins.
 void AdapterTiers::begin_load(KnownAdapter& known, std::shared_ptr<AdapterHostCopy> old) {
-  const auto read = [this, to_host = known.has_host_copies, path = known.path, found = *known.found,
+  const auto read = [this, to_host = known.has_host_copies, path = known.path,
+                     bounds = known.bounds, found = *known.found, digest = known.young_digest,
                      old = std::move(old)]() -> AdapterLoad::Loaded {
-    const auto check = [&] {
-      HEDDLE_CHECK(stamps_of(path) == found, path,
+    const auto look = [&] {
+      files::FileStamps stamps = stamps_of(path);
+      HEDDLE_CHECK(stamps == found, path,
                    ": has changed while the request waited; submit it again");
+      return stamps;
     };
-    check();
-    const auto opened = model::open_adapter(path, files_.config());
+    (void)files::wait_until_settled(path, kAdapterPatience, look);
+    const auto opened = model::open_adapter(path, files_.config(), bounds);
     opened->check_fits(files_.config().dims());
+    opened->load();
+    (void)look();
+    HEDDLE_CHECK(!digest || digest_of(path, bounds) == *digest, path,
+                 ": has changed while the request waited; submit it again");
     AdapterLoad::Loaded loaded;
     if (to_host) {
       ModelRunner::HostAdapter room;
@@ -146,7 +154,6 @@ void AdapterTiers::begin_load(KnownAdapter& known, std::shared_ptr<AdapterHostCo
     } else {
       loaded = runner_.prepare_adapter(*opened);
     }
-    check();
     return loaded;
   };
   auto load = std::make_shared<AdapterLoad>();
@@ -163,6 +170,7 @@ void AdapterTiers::end_load(KnownAdapter& known) noexcept {
   counts_.seconds += seconds_since(load->begin);
   try {
     AdapterLoad::Loaded loaded = load->loaded.get();
+    known.young_digest.reset();  // its text is that of the files
     if (known.has_host_copies) {
       known.host = std::get<1>(std::move(loaded));
     } else {

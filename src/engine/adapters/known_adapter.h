@@ -33,6 +33,7 @@ struct AdapterHostCopy;
 /// An adapter as it was when it was read.
 struct KnownAdapter {
   std::string path;
+  files::FolderBounds bounds;  // in which its files lie
   RowText text;
   int64_t num_tokens = 0;                   // that its rows may have in their prompts
   int64_t num_logits = 0;                   // that they get
@@ -40,7 +41,8 @@ struct KnownAdapter {
   std::string_view runs_alone{};            // ModelRunner::runs_alone
   std::vector<int32_t> invocation;          // of aLoRA, which acts from these tokens on; else empty
   bool has_embedding = false;               // one of its own, or changes to the model's
-  std::optional<FileStamps> found;          // of one that was found in the folder of adapters
+  std::optional<files::FileStamps> found;   // of one that was found in the folder of adapters
+  std::optional<uint64_t> young_digest{};   // of one whose files were just written: see digest_of
   bool has_host_copies = false;             // it comes to its device from a copy in host memory
   WeightsHold weights{};                    // null: not in memory of the device
   std::shared_ptr<AdapterLoad> load{};      // from its file; null: none is under way

@@ -14,15 +14,22 @@
 #include "engine/requests/row_failure.h"
 #include "engine/sampling/row_adjustment.h"
 #include "engine/scheduler.h"
+#include "files/printable.h"
 
 namespace heddle {
 
-/// An adapter's vocabulary may be smaller than that of the tokenizer.
+/// The vocabulary of a model or an adapter may be smaller than that of the tokenizer.
 void Engine::State::check_tokens(std::span<const int32_t> tokens,
                                  const KnownAdapter* adapter) const {
   const int64_t num_tokens = adapter == nullptr ? config.vocab_size : adapter->num_tokens;
   for (const int32_t id : tokens) {
-    HEDDLE_CHECK(id >= 0 && id < num_tokens, "token id ", id, ", the vocabulary has ", num_tokens);
+    if (id >= 0 && id < num_tokens) continue;
+    const tokenizer::Tokenizer& tokenizer = *text_of(adapter).tokenizer;
+    const bool has_text = id >= 0 && id < tokenizer.vocab_size();
+    const std::string text =
+        has_text ? " (" + files::quote(tokenizer.token_bytes(id)) + " of the tokenizer)" : "";
+    throw_error(ErrorCode::kInvalidArgument, "token id ", id, text, ", the vocabulary has ",
+                num_tokens);
   }
 }
 
@@ -56,15 +63,14 @@ void Engine::State::end_row(Sequence& row, const Request& request, const Request
   row.skips_special = request.skip_special_tokens;
   row.tells_tokens = request.tell_tokens;
   row.min_tokens = request.min_tokens;
-  row.stop_tokens = request.stop_token_ids;
+  row.stop_tokens = tokens.stop_tokens;
   row.draws = request.max_tokens > 0;
   row.scores_prompt = request.prompt_logprobs || !row.draws;
   row.top_logprobs = request.top_logprobs;
   const int64_t num_logits = adapter == nullptr ? config.vocab_size : adapter->num_logits;
   HEDDLE_CHECK(row.top_logprobs <= num_logits, "top_logprobs is ", row.top_logprobs,
                ", the vocabulary has ", num_logits);
-  row.adjustment =
-      RowAdjustment::make(request, text_of(adapter), row.tokens, tokens.bad_words, num_logits);
+  row.adjustment = RowAdjustment::make(request, text_of(adapter), tokens, num_logits);
 }
 
 void Engine::State::fill_row(Sequence& row, const Request& request) {
@@ -130,7 +136,10 @@ RequestDraft& RequestDraft::operator=(RequestDraft&&) noexcept = default;
 RequestDraft::~RequestDraft() = default;
 
 bool RequestDraft::has_texts() const {
-  return !state_->request.token_ids || !state_->request.bad_words.empty();
+  constexpr size_t kShortList = 256;  // that takes no longer to sort than to hand over
+  const Request& request = state_->request;
+  return !request.token_ids || !request.bad_words.empty() ||
+         request.allowed_token_ids.size() + request.stop_token_ids.size() > kShortList;
 }
 
 void RequestDraft::encode() noexcept {

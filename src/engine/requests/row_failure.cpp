@@ -12,6 +12,7 @@ const char* name(RequestError error) {
     case RequestError::kUnknownAdapter: return "unknown_adapter";
     case RequestError::kOutOfMemory: return "out_of_memory";
     case RequestError::kEngineEnded: return "engine_ended";
+    case RequestError::kNotFinite: return "not_finite";
   }
   return "?";
 }
@@ -19,6 +20,7 @@ const char* name(RequestError error) {
 RequestError request_error(const std::exception& thrown) noexcept {
   if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr) return RequestError::kOutOfMemory;
   if (dynamic_cast<const UnknownAdapter*>(&thrown) != nullptr) return RequestError::kUnknownAdapter;
+  if (dynamic_cast<const NotFinite*>(&thrown) != nullptr) return RequestError::kNotFinite;
   const auto* const error = dynamic_cast<const Error*>(&thrown);
   if (error == nullptr) return RequestError::kInvalidArgument;
   switch (error->code()) {

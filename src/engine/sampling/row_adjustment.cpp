@@ -4,6 +4,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "heddle/core/error.h"
 
@@ -19,8 +20,7 @@ bool ends_with(std::span<const int32_t> tokens, std::span<const int32_t> end) {
 }  // namespace
 
 std::unique_ptr<RowAdjustment> RowAdjustment::make(const Request& request, const RowText& text,
-                                                   std::span<const int32_t> prompt,
-                                                   std::span<const WordTokens> bad_words,
+                                                   const RequestTokens& tokens,
                                                    int64_t num_logits) {
   for (const int32_t token : request.stop_token_ids) {
     HEDDLE_CHECK(token < num_logits, "stop_token_ids has token ", token, ", the vocabulary has ",
@@ -31,7 +31,7 @@ std::unique_ptr<RowAdjustment> RowAdjustment::make(const Request& request, const
   const bool has_penalties =
       repeats || sampling.presence_penalty != 0.0f || sampling.frequency_penalty != 0.0f;
   if (!has_penalties && request.logit_bias.empty() && request.bad_words.empty() &&
-      request.allowed_token_ids.empty() && request.min_tokens == 0) {
+      tokens.allowed == nullptr && request.min_tokens == 0) {
     return nullptr;
   }
   auto row = std::make_unique<RowAdjustment>();
@@ -39,45 +39,66 @@ std::unique_ptr<RowAdjustment> RowAdjustment::make(const Request& request, const
   row->has_penalties_ = has_penalties;
   row->min_tokens_ = request.min_tokens;
   row->num_logits_ = num_logits;
-  row->forbid_all_but(request.allowed_token_ids);
-  // Sorted, so that each is put behind the others.
-  std::vector<int32_t> seen(prompt.begin(), prompt.end());
-  if (!repeats) seen.clear();
-  std::ranges::sort(seen);
-  for (const int32_t token : seen) ++row->prompt_counts_[row->entry(token)];
+  row->allowed_ = tokens.allowed;
+  if (row->allowed_ != nullptr) {
+    HEDDLE_CHECK(row->allowed_->back() < num_logits, "allowed_token_ids has token ",
+                 row->allowed_->back(), ", the vocabulary has ", num_logits);
+  }
+  // A tokenizer, or an adapter's embedding, may have more tokens than there are logits.
+  const auto has_no_logit = [&](int32_t token) { return token >= num_logits; };
+  std::vector<int32_t> prompt;
+  if (repeats) prompt = tokens.prompt;
+  std::erase_if(prompt, has_no_logit);
+  std::vector<int32_t> known = prompt;
   for (const auto& [token, bias] : request.logit_bias) {
     HEDDLE_CHECK(token < num_logits, "logit_bias has token ", token, ", the vocabulary has ",
                  num_logits);
-    float& own = row->bias_[row->entry(token)];
-    if (own != kNever) own = bias;
+    known.push_back(token);
   }
   if (request.min_tokens > 0) {
     row->ends_ = request.stop_token_ids;
     if (!request.ignore_end) {
       row->ends_.insert(row->ends_.end(), text.end_tokens.begin(), text.end_tokens.end());
     }
-    for (const int32_t token : row->ends_) (void)row->entry(token);
+    std::erase_if(row->ends_, has_no_logit);
+    known.insert(known.end(), row->ends_.begin(), row->ends_.end());
   }
-  row->add_bad_words(bad_words);
-  if (!has_penalties && row->token_ids_.empty()) return nullptr;  // nothing ends it anyway
-  row->forbidden_.reserve(row->ends_.size() + row->bad_words_.size());
-  return row;
+  row->add_bad_words(tokens.bad_words);
+  for (const auto& word : row->bad_words_) known.push_back(word.back());
+  row->add_entries(std::move(known));
+  for (const int32_t token : prompt) ++row->prompt_counts_[row->entry(token)];
+  for (const auto& [token, bias] : request.logit_bias) row->bias_[row->entry(token)] = bias;
+  const bool has_any = has_penalties || row->allowed_ != nullptr || !row->token_ids_.empty();
+  return has_any ? std::move(row) : nullptr;  // else nothing ends it anyway
 }
 
-/// An entry for each token of the vocabulary, where any are named.
-void RowAdjustment::forbid_all_but(std::span<const int32_t> allowed) {
-  if (allowed.empty()) return;
-  for (const int32_t token : allowed) {
-    HEDDLE_CHECK(token < num_logits_, "allowed_token_ids has token ", token,
-                 ", the vocabulary has ", num_logits_);
+/// An entry for each of them, which may repeat; there was none.
+void RowAdjustment::add_entries(std::vector<int32_t> tokens) {
+  std::ranges::sort(tokens);
+  tokens.erase(std::ranges::unique(tokens).begin(), tokens.end());
+  token_ids_ = std::move(tokens);
+  prompt_counts_.assign(token_ids_.size(), 0);
+  output_counts_.assign(token_ids_.size(), 0);
+  bias_.assign(token_ids_.size(), 0.0f);
+}
+
+/// An entry for each token of the vocabulary.
+void RowAdjustment::forbid_all_but_allowed() {
+  std::vector<int32_t> all(static_cast<size_t>(num_logits_));
+  std::iota(all.begin(), all.end(), 0);
+  const auto old_ids = std::exchange(token_ids_, {});
+  const auto old_counts = std::exchange(prompt_counts_, {});
+  const auto old_bias = std::exchange(bias_, {});
+  token_ids_ = std::move(all);
+  prompt_counts_.assign(token_ids_.size(), 0);
+  output_counts_.assign(token_ids_.size(), 0);
+  bias_.assign(token_ids_.size(), kNever);
+  for (const int32_t token : *allowed_) bias_[static_cast<size_t>(token)] = 0.0f;
+  for (size_t i = 0; i < old_ids.size(); ++i) {
+    const auto token = static_cast<size_t>(old_ids[i]);
+    prompt_counts_[token] = old_counts[i];
+    if (bias_[token] != kNever) bias_[token] = old_bias[i];
   }
-  const auto size = static_cast<size_t>(num_logits_);
-  token_ids_.resize(size);
-  std::iota(token_ids_.begin(), token_ids_.end(), 0);
-  prompt_counts_.assign(size, 0);
-  output_counts_.assign(size, 0);
-  bias_.assign(size, kNever);
-  for (const int32_t token : allowed) bias_[static_cast<size_t>(token)] = 0.0f;
 }
 
 /// Each word as it begins a text, and as it stands behind a space where that is a word of as many
@@ -86,23 +107,28 @@ void RowAdjustment::add_bad_words(std::span<const WordTokens> words) {
   for (size_t i = 0; i < words.size(); ++i) {
     const auto& [plain, spaced] = words[i];
     HEDDLE_CHECK(!plain.empty(), "bad_words[", i, "] has no tokens");
-    for (const int32_t token : plain) {
-      HEDDLE_CHECK(token < num_logits_, "bad_words[", i, "] has token ", token,
-                   ", the vocabulary has ", num_logits_);
+    for (const std::vector<int32_t>* word : {&plain, &spaced}) {
+      for (const int32_t token : *word) {
+        HEDDLE_CHECK(token < num_logits_, "bad_words[", i, "] has token ", token,
+                     ", the vocabulary has ", num_logits_);
+      }
     }
     const bool differs = spaced.size() == plain.size() && spaced.front() != plain.front();
     bad_words_.push_back(plain);
     if (differs) bad_words_.push_back(spaced);
   }
-  for (const auto& word : bad_words_) (void)entry(word.back());
 }
 
 void RowAdjustment::reserve(int64_t longest_answer) {
+  if (allowed_ != nullptr) forbid_all_but_allowed();
   const auto more = has_penalties_ ? static_cast<size_t>(longest_answer) : size_t{0};
   const size_t most = token_ids_.size() + more;
   for (auto* list : {&token_ids_, &prompt_counts_, &output_counts_}) list->reserve(most);
   bias_.reserve(most);
   most_entries_ = static_cast<int64_t>(most);
+  forbidden_.reserve(bad_words_.size());
+  forbidden_ends_.reserve(ends_.size());
+  for (const int32_t token : ends_) forbid(token, forbidden_ends_);
 }
 
 size_t RowAdjustment::entry(int32_t token) {
@@ -117,21 +143,24 @@ size_t RowAdjustment::entry(int32_t token) {
   return static_cast<size_t>(i);
 }
 
-void RowAdjustment::forbid(int32_t token) {
+void RowAdjustment::forbid(int32_t token, std::vector<Forbidden>& forbidden) {
   float& bias = bias_[entry(token)];
   if (bias == kNever) return;
-  forbidden_.push_back({token, bias});
+  forbidden.push_back({token, bias});
   bias = kNever;
 }
 
+/// Gives all of them the bias again that they had.
+void RowAdjustment::allow(std::vector<Forbidden>& forbidden) {
+  for (const auto& [token, bias] : forbidden) bias_[entry(token)] = bias;
+  forbidden.clear();
+}
+
 void RowAdjustment::prepare(std::span<const int32_t> answer) {
-  for (const auto& [token, bias] : forbidden_) bias_[entry(token)] = bias;
-  forbidden_.clear();
-  if (std::ssize(answer) < min_tokens_) {
-    for (const int32_t token : ends_) forbid(token);
-  }
+  allow(forbidden_);
+  if (std::ssize(answer) >= min_tokens_) allow(forbidden_ends_);
   for (const std::vector<int32_t>& word : bad_words_) {
-    if (ends_with(answer, std::span(word).first(word.size() - 1))) forbid(word.back());
+    if (ends_with(answer, std::span(word).first(word.size() - 1))) forbid(word.back(), forbidden_);
   }
 }
 

@@ -16,15 +16,14 @@ namespace heddle {
 /// forbidden. Keeps the counts of its tokens as the entries of LogitAdjustments, by ascending id.
 class RowAdjustment {
  public:
-  /// nullptr where the request asks nothing of that kind. The request was checked; `bad_words`: the
-  /// tokens of its own; `num_logits`: those that the row gets. Throws Error, which names the field,
-  /// where a token or a word is none of the vocabulary's.
+  /// nullptr where the request asks nothing of that kind. The request was checked; `tokens`: what
+  /// the tokenizer made of it; `num_logits`: those that the row gets. Throws Error, which names the
+  /// field, where a token or a word is none of the vocabulary's.
   static std::unique_ptr<RowAdjustment> make(const Request& request, const RowText& text,
-                                             std::span<const int32_t> prompt,
-                                             std::span<const WordTokens> bad_words,
-                                             int64_t num_logits);
+                                             const RequestTokens& tokens, int64_t num_logits);
 
-  /// Room for all tokens of an answer of that length: what follows asks for no memory.
+  /// Room for all tokens of an answer of that length: what follows asks for no memory. Until then
+  /// a row that may have few tokens alone is as small as its list of them.
   void reserve(int64_t longest_answer);
   /// Entries that there may be after `reserve`.
   [[nodiscard]] int64_t most_entries() const { return most_entries_; }
@@ -46,18 +45,23 @@ class RowAdjustment {
     float bias;  // that it has of its own
   };
 
-  void forbid_all_but(std::span<const int32_t> allowed);
+  void add_entries(std::vector<int32_t> tokens);
+  void forbid_all_but_allowed();
   void add_bad_words(std::span<const WordTokens> words);
   /// The entry of the token, made where there is none.
   size_t entry(int32_t token);
-  void forbid(int32_t token);
+  void forbid(int32_t token, std::vector<Forbidden>& forbidden);
+  void allow(std::vector<Forbidden>& forbidden);
 
   SamplingOptions sampling_;
   bool has_penalties_ = false;
   int64_t min_tokens_ = 0, num_logits_ = 0, most_entries_ = 0;
-  std::vector<int32_t> ends_;                    // tokens that end the answer
+  std::vector<int32_t> ends_;                    // tokens that end the answer, which it may not yet
   std::vector<std::vector<int32_t>> bad_words_;  // tokens of each
-  std::vector<Forbidden> forbidden_;             // now
+  std::vector<Forbidden> forbidden_;             // last tokens of bad words, in this step
+  std::vector<Forbidden> forbidden_ends_;        // until the answer has min_tokens
+  // Ascending; one for all rows of a request. Null: every token may be drawn.
+  std::shared_ptr<const std::vector<int32_t>> allowed_;
   std::vector<int32_t> token_ids_, prompt_counts_, output_counts_;
   std::vector<float> bias_;
 };

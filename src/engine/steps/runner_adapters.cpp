@@ -6,6 +6,7 @@
 
 #include "engine/model_runner.h"
 #include "engine/room_for.h"
+#include "model/adapters/finite_values.h"
 
 // ModelRunner's functions that bring adapters to its device and take them off.
 
@@ -30,10 +31,17 @@ std::vector<model::SliceAffine> ModelRunner::affines_of(const ExecContext& ctx,
   return model::slice_affines(ctx, adapter, model_.config().dims(), model_.weights());
 }
 
+/// The dtype to which weights of adapters are rounded on a GPU.
+std::optional<DType> ModelRunner::rounded_to() const {
+  if (context_.exec().device.type == DeviceType::kCpu) return {};
+  return model_.weights().activations;
+}
+
 ModelRunner::PreparedAdapter ModelRunner::prepare_adapter(const model::Adapter& adapter) const {
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext ctx = context_.loading();
   const model::DecoderWeights& weights = model_.weights();
+  model::check_finite(adapter, rounded_to());
   return room_for("the adapter", kLessOnDevice, [&] {
     return PreparedAdapter{
         .layers = adapters_.layers.prepare(ctx, adapter, affines_of(ctx, adapter)),
@@ -53,6 +61,7 @@ ModelRunner::HostAdapter ModelRunner::stage_adapter(const model::Adapter& adapte
                                                     HostAdapter old) const {
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext ctx = context_.loading();
+  model::check_finite(adapter, rounded_to());
   const auto memory = [&](size_t num_bytes) {
     const bool is_as_large = old.layers.num_bytes() == num_bytes;
     StagingBytes reused = old.layers.release();
@@ -86,10 +95,8 @@ ModelRunner::MovingAdapter ModelRunner::begin_move(const HostAdapter& adapter) {
 }
 
 int64_t ModelRunner::adapter_bytes(const model::Adapter& adapter) const {
-  std::optional<DType> rounded_to;
-  if (context_.exec().device.type != DeviceType::kCpu) rounded_to = model_.weights().activations;
   return adapters_.layers.num_bytes(adapter) + model::affine_bytes(adapter) +
-         model::vocabulary_bytes(adapter, model_.config().tied_head, rounded_to);
+         model::vocabulary_bytes(adapter, model_.config().tied_head, rounded_to());
 }
 
 void ModelRunner::remove_adapter(int32_t slot) noexcept {

@@ -117,6 +117,11 @@ TEST(EngineAnswer, EndsAtEveryEndTokenUnlessItIsToldNotTo) {
     const Request request = answer_to(is_eos ? 5 : 3, 9);
     expect_answer(testing::run_all(engine, {request}).front(), is_eos ? "abc" : "d", is_eos ? 3 : 1,
                   FinishReason::kStop);
+    Request with_tops = request;
+    with_tops.top_logprobs = 2;
+    const Completion ended = testing::run_all(engine, {with_tops}).front();
+    EXPECT_EQ(ended.top_token_ids.size(), 2 * ended.token_ids.size()) << "none of the end token's";
+    EXPECT_EQ(ended.top_logprobs.size(), 2 * ended.token_ids.size());
     Request endless = request;
     endless.ignore_end = true;
     expect_answer(testing::run_all(engine, {endless}).front(),

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <map>
 #include <string>
@@ -358,6 +359,35 @@ TEST_F(CEngine, AdaptersComeAndGoBesideRows) {
   }
 }
 
+TEST_F(CEngine, WhatIsOddAboutAnAdapterIsToldOrAnError) {
+  const std::string odd = model.adapter_folder("odd", 3);
+  const std::string file = odd + "/adapter_config.json";
+  std::string config;
+  std::getline(std::ifstream(file), config, '\0');
+  config.insert(1, R"("rank_patern": {}, )");
+  std::ofstream(file) << config;
+  std::vector<std::string> told;
+  heddle_engine_options options = small_options();
+  options.user_data = &told;
+  options.on_warning = [](void* to, heddle_string warning) {
+    static_cast<std::vector<std::string>*>(to)->push_back(text_of(warning));
+  };
+  heddle_engine* other = nullptr;
+  ASSERT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_OK);
+  EXPECT_EQ(heddle_engine_add_adapter(other, c_string("first"), c_string(first), false), HEDDLE_OK);
+  EXPECT_TRUE(told.empty());
+  EXPECT_EQ(heddle_engine_add_adapter(other, c_string("odd"), c_string(odd), false), HEDDLE_OK);
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_NE(told[0].find("'rank_patern' is a field that heddle does not know"), std::string::npos);
+  heddle_engine_destroy(other);
+  options.strict = true;
+  ASSERT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_OK);
+  expect_failure("did you mean rank_pattern?",
+                 heddle_engine_add_adapter(other, c_string("odd"), c_string(odd), false));
+  EXPECT_EQ(told.size(), 1u);
+  heddle_engine_destroy(other);
+}
+
 TEST_F(CEngine, WrongArgumentsAreNamed) {
   heddle_engine* none = engine;
   expect_failure("model is empty", heddle_engine_create(&none, {nullptr, 0}, nullptr));
@@ -415,6 +445,36 @@ TEST_F(CEngine, TellsVersionsAndTheModel) {
   EXPECT_EQ(text_of(told.device), on_cpu ? "cpu" : "cuda:0");
   EXPECT_EQ(text_of(told.device_name).empty(), on_cpu);
   EXPECT_EQ(text_of(told.activations), on_cpu ? "f32" : "bf16");
+}
+
+TEST_F(CEngine, GivesTheDefaultsOfAGenerationConfig) {
+  heddle_engine_request request;
+  heddle_engine_request_init(&request);
+  ASSERT_EQ(heddle_engine_apply_defaults(engine, &request), HEDDLE_OK);
+  EXPECT_EQ(request.temperature, 0.0f) << "the model's file says nothing";
+  EXPECT_EQ(request.max_tokens, 256);
+  const testing::TempFolder folder;
+  const std::string file =
+      folder.write("g.json", R"({"temperature": 0.5, "top_p": 0.75, "max_new_tokens": 9})");
+  heddle_engine_options options = small_options();
+  options.generation_config = c_string(file);
+  heddle_engine* other = nullptr;
+  ASSERT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_OK)
+      << heddle_engine_last_error();
+  request.top_k = 3;
+  ASSERT_EQ(heddle_engine_apply_defaults(other, &request), HEDDLE_OK);
+  EXPECT_EQ(request.temperature, 0.5f);
+  EXPECT_EQ(request.top_p, 0.75f);
+  EXPECT_EQ(request.max_tokens, 9);
+  EXPECT_EQ(request.top_k, 3) << "which the file does not say";
+  EXPECT_EQ(request.repetition_penalty, 1.0f);
+  EXPECT_EQ(heddle_engine_apply_defaults(other, nullptr), HEDDLE_INVALID_ARGUMENT);
+  EXPECT_EQ(heddle_engine_apply_defaults(nullptr, &request), HEDDLE_INVALID_ARGUMENT);
+  heddle_engine_destroy(other);
+  const std::string nowhere = "/nowhere";
+  options.generation_config = c_string(nowhere);
+  EXPECT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(heddle_engine_last_error()).find("no file /nowhere"), std::string::npos);
 }
 
 /// Many threads at once: submitting, cancelling, polling, and adapters that change.

@@ -135,6 +135,13 @@ TEST(Engine, TakesTheEndsOfEveryRange) {
   EXPECT_EQ(answers[0].finish_reason, FinishReason::kLength);
   EXPECT_EQ(answers[0].token_ids.size(), static_cast<size_t>(kContext - 3));
   testing::expect_same(answers[1], answers[2], "the coldest draw is the most likely token");
+  for (const float penalty : {-2.0f, 2.0f}) {
+    greedy.sampling.presence_penalty = greedy.sampling.frequency_penalty = penalty;
+    greedy.logit_bias = {{25, 50 * penalty}};
+    greedy.min_tokens = greedy.max_tokens;
+    greedy.top_logprobs = 26;
+    EXPECT_EQ(testing::message_of([&] { engine.check(greedy); }), "no error") << penalty;
+  }
 }
 
 TEST(EngineOptions, AStepTakesInMoreOfPromptsOnAGpu) {

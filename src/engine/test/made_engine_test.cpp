@@ -68,8 +68,8 @@ TEST(MadeEngine, RefusesWhatItCannotMake) {
   const auto refused = [](const std::string& architecture) {
     const std::string config =
         R"({"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 96,
-            "num_attention_heads": 4, "vocab_size": 300, "max_position_embeddings": 64,
-            "architectures": [")" +
+            "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 300,
+            "max_position_embeddings": 64, "architectures": [")" +
         architecture + "\"]}";
     (void)make_engine(config, 0, {.device = "cpu"});
   };

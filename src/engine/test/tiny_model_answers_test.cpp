@@ -100,6 +100,58 @@ TEST_F(TinyModelAnswers, EndBeforeTheFirstOfSeveralStopStrings) {
   EXPECT_EQ(run_all(engine, {request})[0].text, "bcdefg");
 }
 
+/// After "4" the model says the mark, then "abc...".
+TEST_F(TinyModelAnswers, EndBeforeAStopStringThatIsASpecialToken) {
+  struct Case {
+    const char* prompt;
+    std::vector<std::string> stop;
+    const char *text, *with_stop;
+  };
+  const Case cases[] = {
+      {"3", {"<|eom|>"}, "", "<|eom|>"},  // an end token, which also ends it alone
+      {"4", {"<|mark|>"}, "", "<|mark|>"},
+      {"4", {"<|mark|>ab"}, "", "<|mark|>ab"},
+      {"4", {"rk|>abc"}, "", "rk|>abc"},
+      {"4", {"<|mark|>b", "c"}, "ab", "abc"}};
+  Engine engine = model.engine();
+  for (const auto& [prompt, stop, text, with_stop] : cases) {
+    for (const bool includes : {false, true}) {
+      for (const bool skips : {false, true}) {
+        Request request = after(prompt, 6);
+        request.stop = stop;
+        request.include_stop = includes;
+        request.skip_special_tokens = skips;
+        const Completion answer = run_all(engine, {request})[0];
+        const std::string shown = !skips && stop[0] == "<|mark|>b" ? "<|mark|>" : "";
+        const std::string mark = !skips && stop[0] == "rk|>abc" ? "<|ma" : "";
+        EXPECT_EQ(answer.text, shown + mark + (includes ? with_stop : text)) << stop[0];
+        EXPECT_EQ(answer.stop, stop.back());
+        EXPECT_EQ(answer.finish_reason, FinishReason::kStop);
+      }
+    }
+  }
+}
+
+TEST_F(TinyModelAnswers, EndBeforeAStopStringThatGoesIntoTheEndToken) {
+  Engine engine = model.engine();
+  Request request = after("x", 9);  // "yz" and then "abc..."
+  request.stop = {"z<|eot|>"};
+  EXPECT_EQ(run_all(engine, {request})[0].text, "yzabcdefg");
+  Engine ends = testing::TinyModel(testing::scripted_llama([] {
+                                     std::vector<int32_t> next = alphabet();
+                                     next['z'] = kEot;
+                                     return next;
+                                   }()),
+                                   tokenizer())
+                    .engine();
+  const Completion answer = run_all(ends, {request})[0];
+  EXPECT_EQ(answer.text, "y") << "the text ends before the stop string, whose end is no text";
+  EXPECT_EQ(answer.stop, "z<|eot|>");
+  request.stop = {"z<|eom|>"};
+  EXPECT_EQ(run_all(ends, {request})[0].text, "yz");
+  EXPECT_EQ(run_all(ends, {request})[0].stop, "");
+}
+
 TEST_F(TinyModelAnswers, FillTheContextToItsLastToken) {
   for (const int64_t context : {7, 8, 9, 64}) {
     Engine engine = model.engine({.page_size = 4, .max_context = context});
@@ -135,6 +187,51 @@ TEST_F(TinyModelAnswers, GiveTheirPagesBackHoweverTheyEnd) {
   }
 }
 
+TEST_F(TinyModelAnswers, AreDrawnAsAGenerationConfigSays) {
+  testing::TempFolder folder;
+  const std::string path = folder.write(
+      "generation_config.json",
+      R"({"temperature": 0.6, "top_k": -1, "top_p": 0.95, "max_new_tokens": 7, "num_beams": 4,
+          "eos_token_id": [100]})");  // d
+  for (const std::string& option : {path, folder.path().string()}) {
+    Engine engine = model.engine({.generation_config = option});
+    const GenerationDefaults& defaults = engine.model().generation;
+    EXPECT_EQ(defaults.path, path);
+    EXPECT_EQ(defaults.describe(), "temperature 0.6, top_k 0, top_p 0.95, max_tokens 7");
+    EXPECT_EQ(defaults.not_done, std::vector<std::string>{"num_beams is 4"});
+    Request request = after("a", 20);
+    EXPECT_EQ(run_all(engine, {request})[0].text, "bc") << "the end token of the file";
+    request.sampling.min_p = 0.5f;
+    defaults.apply(request);
+    EXPECT_EQ(request.max_tokens, 7);
+    EXPECT_EQ(request.sampling.temperature, 0.6f);
+    EXPECT_EQ(request.sampling.top_p, 0.95f);
+    EXPECT_EQ(request.sampling.min_p, 0.5f) << "which the file does not say";
+    EXPECT_EQ(request.sampling.repetition_penalty, 1.0f);
+  }
+  for (const char* option : {"", "auto", "none"}) {
+    Engine engine = model.engine({.generation_config = option});
+    EXPECT_EQ(engine.model().generation.describe(), "");
+    EXPECT_EQ(engine.model().generation.path.empty(), option == std::string("none"));
+    EXPECT_EQ(run_all(engine, {after("a", 3)})[0].text, "bcd");
+  }
+  for (const auto& [text, message] :
+       {std::pair(R"({"top_p": 1.5})", "top_p is 1.5, expected above 0 and up to 1"),
+        std::pair(R"({"temperature": -1})", "temperature is -1, expected a finite number"),
+        std::pair(R"({"min_p": 2})", "min_p is 2, expected 0 to 1"),
+        std::pair(R"({"repetition_penalty": 0})", "repetition_penalty is 0, expected"),
+        std::pair(R"({"top_k": 2.5})", "top_k is 2.5, expected a whole number"),
+        std::pair(R"({"max_new_tokens": 0})", "max_new_tokens is below 1"),
+        std::pair(R"({"temperature": "hot"})", "temperature is \"hot\", expected a number"),
+        std::pair("[]", "is an array, expected an object")}) {
+    folder.write("generation_config.json", text);
+    testing::expect_invalid({(path + ": ").c_str(), message, "--generation-config none"},
+                            [&] { (void)model.engine({.generation_config = path}); });
+  }
+  testing::expect_invalid({"generation_config /nowhere: there is no file"},
+                          [&] { (void)model.engine({.generation_config = "/nowhere"}); });
+}
+
 TEST(TinyModelPrompts, RawTextBeginsWithBosWhereTheFileSaysSo) {
   const model::ref::Llama alphabet_model = testing::scripted_llama(alphabet());
   for (const bool add_bos : {false, true}) {
@@ -161,12 +258,14 @@ TEST(TinyModelPrompts, RawTextMayNameControlTokens) {
   EXPECT_EQ(engine.tokenize(raw("<|mark|>hi<|eot|>")), want);
 }
 
-TEST(TinyModelPrompts, AVocabularyOfAnotherSizeIsRefused) {
+TEST(TinyModelPrompts, TokensWithoutARowAreRefusedWhereAPromptHasThem) {
   model::ByteTokenizer larger = tokenizer();
   larger.control_tokens.push_back("<|more|>");
   const testing::TinyModel model(testing::scripted_llama(alphabet()), larger);
-  testing::expect_invalid({"tokenizer.ggml.tokens has 262 entries, token_embd.weight has 261 rows"},
-                          [&] { (void)model.engine(); });
+  Engine engine = model.engine();
+  EXPECT_EQ(testing::run_all(engine, {raw("hi")}).size(), 1u);
+  testing::expect_invalid({"token id 261 ('<|more|>' of the tokenizer), the vocabulary has 261"},
+                          [&] { engine.check(raw("hi<|more|>")); });
 }
 
 TEST(TinyModelPrompts, ConversationsGoThroughTheTemplateOfTheFile) {

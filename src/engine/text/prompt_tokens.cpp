@@ -40,6 +40,12 @@ std::vector<int32_t> all_tokens(const Request& request, const RowText& text,
                  tokenizer, request.add_special_tokens.value_or(false));
 }
 
+std::vector<int32_t> ascending(std::vector<int32_t> ids) {
+  std::ranges::sort(ids);
+  ids.erase(std::ranges::unique(ids).begin(), ids.end());
+  return ids;
+}
+
 class TextTokenizer final : public PromptTokenizer {
  public:
   TextTokenizer(const RowText& text, const std::string& model_path, int64_t max_context)
@@ -87,6 +93,11 @@ std::vector<int32_t> prompt_tokens(const Request& request, const RowText& text,
 RequestTokens request_tokens(const Request& request, const RowText& text,
                              const std::string& model_path, int64_t max_context) {
   RequestTokens tokens{.prompt = prompt_tokens(request, text, model_path, max_context)};
+  tokens.stop_tokens = ascending(request.stop_token_ids);
+  if (!request.allowed_token_ids.empty()) {
+    tokens.allowed =
+        std::make_shared<const std::vector<int32_t>>(ascending(request.allowed_token_ids));
+  }
   for (const std::string& word : request.bad_words) {
     const std::string bare = word.substr(std::min(word.find_first_not_of(' '), word.size()));
     WordTokens& forms = tokens.bad_words.emplace_back();

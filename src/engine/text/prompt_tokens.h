@@ -26,9 +26,14 @@ struct WordTokens {
 struct RequestTokens {
   std::vector<int32_t> prompt{};
   std::vector<WordTokens> bad_words{};  // of a word of spaces alone: none
+  // What may be drawn and what ends the answer, ascending, each once. Rows of one request have one
+  // list of what may be drawn; null: all.
+  std::shared_ptr<const std::vector<int32_t>> allowed{};
+  std::vector<int32_t> stop_tokens{};
 };
 
-/// Takes no time where the prompt is tokens and there are no bad_words. Throws as prompt_tokens.
+/// Takes little time where the prompt is tokens, and there are no bad_words and no long lists.
+/// Throws as prompt_tokens.
 [[nodiscard]] RequestTokens request_tokens(const Request& request, const RowText& text,
                                            const std::string& model_path, int64_t max_context);
 

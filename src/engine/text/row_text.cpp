@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "engine/requests/model_defaults.h"
+
 namespace heddle {
 namespace {
 
@@ -11,7 +13,17 @@ namespace {
 bool has_same_tokenizer(const model::ModelFiles& files, const model::FolderText& text) {
   std::error_code error;
   if (!std::filesystem::is_directory(files.path(), error)) return false;
-  return model::FolderText(files.path()).tokenizer_text() == text.tokenizer_text();
+  return model::FolderText(files.path()).tokenizer_source().is_same(text.tokenizer_source());
+}
+
+/// The tokenizer's own end token ends an answer, too, as in vLLM: who trains a model may change it
+/// there alone.
+void add_end_token(RowText& text) {
+  const auto found = text.special_tokens.find("eos_token");
+  const int32_t end = found == text.special_tokens.end() ? tokenizer::kNoToken
+                                                         : text.tokenizer->find(found->second);
+  const bool is_new = std::ranges::find(text.end_tokens, end) == text.end_tokens.end();
+  if (end != tokenizer::kNoToken && is_new) text.end_tokens.push_back(end);
 }
 
 class TokenizerTexts final : public TokenTexts {
@@ -31,13 +43,14 @@ class TokenizerTexts final : public TokenTexts {
 
 }  // namespace
 
-RowText text_of_model(const model::ModelFiles& files) {
+RowText text_of_model(const model::ModelFiles& files, const std::string& generation_config) {
   RowText text;
   text.tokenizer = std::make_shared<const tokenizer::Tokenizer>(files.tokenizer());
   text.chat_templates =
       std::make_shared<const chat_template::ChatTemplates>(files.chat_templates());
   text.special_tokens = files.special_tokens(*text.tokenizer);
-  text.end_tokens = files.end_tokens();
+  text.end_tokens = end_tokens_of(files, generation_config);
+  add_end_token(text);
   return text;
 }
 
@@ -45,37 +58,27 @@ std::shared_ptr<const TokenTexts> texts_of(std::shared_ptr<const tokenizer::Toke
   return std::make_shared<const TokenizerTexts>(std::move(tokenizer));
 }
 
-std::shared_ptr<const tokenizer::Tokenizer> OwnTokenizers::of(const model::FolderText& folder,
-                                                              int64_t num_tokens) {
+std::shared_ptr<const tokenizer::Tokenizer> OwnTokenizers::of(const model::FolderText& folder) {
   std::erase_if(known_, [](const auto& known) { return known.expired(); });
-  std::string text = folder.tokenizer_text();
+  model::TokenizerSource source = folder.tokenizer_source();
   for (const auto& weak : known_) {
     const std::shared_ptr<const Own> known = weak.lock();
-    if (known->text == text && known->tokenizer.vocab_size() <= num_tokens) {
-      return {known, &known->tokenizer};
-    }
+    if (known->source.is_same(source)) return {known, &known->tokenizer};
   }
-  const auto made = std::make_shared<const Own>(
-      Own{std::move(text), folder.tokenizer(num_tokens, "the vocabulary of its model")});
+  tokenizer::Tokenizer tokenizer = source.read();
+  const auto made = std::make_shared<const Own>(Own{std::move(source), std::move(tokenizer)});
   known_.push_back(made);
   return {made, &made->tokenizer};
 }
 
 RowText text_of_adapter(const RowText& of_model, const model::ModelFiles& files,
-                        const std::string& folder, int64_t num_tokens, OwnTokenizers& tokenizers) {
-  const model::FolderText own(folder);
+                        const model::FolderText& own, OwnTokenizers& tokenizers) {
   RowText text = of_model;
   if (own.has_tokenizer() && !has_same_tokenizer(files, own)) {
-    text.tokenizer = tokenizers.of(own, num_tokens);
+    text.tokenizer = tokenizers.of(own);
   }
   for (const auto& [role, token] : own.special_tokens()) text.special_tokens[role] = token;
-  if (text.tokenizer != of_model.tokenizer) {
-    const auto found = text.special_tokens.find("eos_token");
-    const int32_t end = found == text.special_tokens.end() ? tokenizer::kNoToken
-                                                           : text.tokenizer->find(found->second);
-    const bool is_new = std::ranges::find(text.end_tokens, end) == text.end_tokens.end();
-    if (end != tokenizer::kNoToken && is_new) text.end_tokens.push_back(end);
-  }
+  if (text.tokenizer != of_model.tokenizer) add_end_token(text);
   if (auto templates = own.chat_templates(); !templates.empty()) {
     text.chat_templates =
         std::make_shared<const chat_template::ChatTemplates>(std::move(templates));

@@ -22,32 +22,32 @@ struct RowText {
   std::vector<int32_t> end_tokens;  // that end an answer
 };
 
-[[nodiscard]] RowText text_of_model(const model::ModelFiles& files);
+/// `generation_config`: as in EngineOptions.
+[[nodiscard]] RowText text_of_model(const model::ModelFiles& files,
+                                    const std::string& generation_config);
 
 /// What the tokenizer's tokens stand for, for those outside of the engine.
 [[nodiscard]] std::shared_ptr<const TokenTexts> texts_of(
     std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
 
-/// The tokenizers that adapters bring: those of equal text are one, as long as any adapter has it.
+/// The tokenizers that adapters bring: those of equal sources are one, as long as any adapter has
+/// it. They may have more tokens than the model has rows: ids are checked where a prompt has them.
 class OwnTokenizers {
  public:
-  /// Throws Error where the folder's has more than num_tokens tokens, or cannot be read.
-  [[nodiscard]] std::shared_ptr<const tokenizer::Tokenizer> of(const model::FolderText& folder,
-                                                               int64_t num_tokens);
+  /// Throws Error where the folder's cannot be read.
+  [[nodiscard]] std::shared_ptr<const tokenizer::Tokenizer> of(const model::FolderText& folder);
 
  private:
   struct Own {
-    std::string text;
+    model::TokenizerSource source;
     tokenizer::Tokenizer tokenizer;
   };
   std::vector<std::weak_ptr<const Own>> known_;
 };
 
 /// The model's, but for what the adapter's folder has of its own: tokenizer, chat templates, tokens
-/// with a role. Of a tokenizer of its own the end token ends an answer, too. `num_tokens`: those
-/// that rows of the adapter may have.
+/// with a role. Of a tokenizer of its own the end token ends an answer, too.
 [[nodiscard]] RowText text_of_adapter(const RowText& of_model, const model::ModelFiles& files,
-                                      const std::string& folder, int64_t num_tokens,
-                                      OwnTokenizers& tokenizers);
+                                      const model::FolderText& own, OwnTokenizers& tokenizers);
 
 }  // namespace heddle

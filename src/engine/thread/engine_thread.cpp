@@ -122,6 +122,20 @@ void EngineThread::set_paused(RequestId request, bool is_paused) {
   arrived_.notify_one();
 }
 
+void EngineThread::look(std::function<void(const Engine&)> body) {
+  {
+    const std::lock_guard lock(mutex_);
+    HEDDLE_CHECK(!is_stopping_, "the engine is closed");
+    looks_.push_back(std::move(body));
+  }
+  arrived_.notify_one();
+}
+
+int64_t EngineThread::num_unfinished() {
+  const std::lock_guard lock(mutex_);
+  return std::ssize(unfinished_);
+}
+
 void EngineThread::stop() noexcept {
   std::call_once(stopped_, [this] {
     {
@@ -172,18 +186,21 @@ void EngineThread::run_texts() noexcept {
 /// Whether `take_entries` has something to do. With the lock.
 bool EngineThread::has_work() const {
   const bool may_take = !inbox_.empty() && (!inbox_.front().call || at_texts_.empty());
-  return may_take || !encoded_.empty() || !cancelled_.empty() || !paused_.empty();
+  return may_take || !encoded_.empty() || !cancelled_.empty() || !paused_.empty() ||
+         !looks_.empty();
 }
 
-/// Cancels what is to be cancelled, pauses what is to be paused, and takes one entry; returns
-/// whether there was one.
+/// Cancels what is to be cancelled, pauses what is to be paused, lets look, and takes one entry;
+/// returns whether there was one.
 bool EngineThread::take_entries() {
   std::list<std::shared_ptr<Row>> cancelled;
   std::vector<std::pair<std::shared_ptr<Row>, bool>> paused;
+  std::vector<std::function<void(const Engine&)>> looks;
   Entries entry;
   bool is_encoded = false;
   {
     const std::lock_guard lock(mutex_);
+    looks.swap(looks_);
     cancelled.swap(cancelled_);
     paused.swap(paused_);
     is_encoded = !encoded_.empty();
@@ -199,6 +216,7 @@ bool EngineThread::take_entries() {
   for (const auto& [row, is_paused] : paused) {
     if (row->engine_id >= 0) (void)engine_.set_paused(row->engine_id, is_paused);
   }
+  for (const auto& look : looks) look(engine_);
   if (entry.empty()) return false;
   if (entry.front().call) {
     entry.front().call(engine_);
@@ -334,10 +352,13 @@ void EngineThread::cancel_all() noexcept {
   for (const auto& [id, row] : in_engine_) (void)engine_.cancel(id);
   while (engine_.num_unfinished() > 0) (void)step();
   Entries left;
+  std::vector<std::function<void(const Engine&)>> looks;
   {
     const std::lock_guard lock(mutex_);
+    looks.swap(looks_);
     for (Entries* entries : {&encoded_, &at_texts_, &inbox_}) left.splice(left.end(), *entries);
   }
+  for (const auto& look : looks) look(engine_);
   for (Entry& entry : left) {
     if (entry.call) entry.call(engine_);
     for (const auto& row : entry.rows) end(*row);

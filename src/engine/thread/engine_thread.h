@@ -83,6 +83,13 @@ class EngineThread {
   /// when stopped; then it is not called.
   void post(std::function<void(Engine&)> body) { push({.call = std::move(body)}); }
 
+  /// body(Engine&) in the thread of the engine between two steps, before all else that waits: for
+  /// those who ask what is so now. It does not throw, and takes little time. Throws Error when
+  /// stopped; then it is not called.
+  void look(std::function<void(const Engine&)> body);
+  /// Rows that were submitted and have not been told to end.
+  [[nodiscard]] int64_t num_unfinished();
+
   /// Cancels what is unfinished, tells its ends, and ends the thread. Not to be called by a sink.
   void stop() noexcept;
 
@@ -132,6 +139,7 @@ class EngineThread {
   // A request goes through them in this order; a call waits in the first until the others have
   // nothing.
   Entries inbox_, at_texts_, encoded_;
+  std::vector<std::function<void(const Engine&)>> looks_;
   std::list<std::shared_ptr<Row>> cancelled_;
   std::vector<std::pair<std::shared_ptr<Row>, bool>> paused_;       // and whether it is from now on
   std::unordered_map<RequestId, std::shared_ptr<Row>> unfinished_;  // by the caller's id

@@ -1,6 +1,7 @@
 #include "files/gguf.h"
 
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <string>
 #include <type_traits>
@@ -178,26 +179,47 @@ TEST(GgufFile, CountsTheWeightsOfEveryRank) {
   EXPECT_EQ(file.tensor("four").num_bytes, 840u);
 }
 
-TEST(GgufFile, MapsAFileAndSurvivesMovesAndReleases) {
+TEST(GgufFile, ReadsAFileAndSurvivesMoves) {
   const testing::TempFolder folder;
   const std::string bytes = sample().build(), path = folder.write("s.gguf", bytes);
   GgufFile first(path);
   const std::string_view architecture = first.get<std::string_view>("general.architecture");
   const GgufFile file = std::move(first);
   const GgufTensor& weight = file.tensor("weight");
-  file.release(weight, 0, 40);
-  file.release(weight, 40, 0);
   EXPECT_EQ(text_of(file.data(weight)), std::string(40, 'w'));
   EXPECT_EQ(architecture, "llama");
   EXPECT_EQ(file.file_size(), bytes.size());
-  expect_invalid({"s.gguf", "release of 40 bytes at 1 of tensor 'weight', which has 40"},
-                 [&] { file.release(weight, 1, 40); });
   std::vector<std::byte> some(9);
   file.read(weight, 31, some);
   read(bytes).read(weight, 31, some);
   EXPECT_EQ(text_of(some), std::string(9, 'w'));
   expect_invalid({"s.gguf", "read of 9 bytes at 32 of tensor 'weight', which has 40"},
                  [&] { file.read(weight, 32, some); });
+}
+
+TEST(GgufFile, ReadsMetadataOfAnyLength) {
+  const testing::TempFolder folder;
+  GgufBuilder builder;
+  builder.value("general.architecture", "llama");
+  const std::string text(5'000'000, 't');  // more than is read at first
+  builder.value("long", text).value("last", uint32_t{7});
+  builder.tensor("weight", {10}, 0, std::string(40, 'w'));
+  const GgufFile file(folder.write("long.gguf", builder.build()));
+  EXPECT_EQ(file.get<std::string_view>("long"), text);
+  EXPECT_EQ(file.get<uint32_t>("last"), 7u);
+  EXPECT_EQ(file.metadata().size(), 3u);
+  EXPECT_EQ(text_of(file.data(file.tensor("weight"))), std::string(40, 'w'));
+}
+
+/// A file is cut by another program after it was opened, or copied over, which cuts it first.
+TEST(GgufFile, AFileThatShrinksIsAnError) {
+  const testing::TempFolder folder;
+  const std::string path = folder.write("s.gguf", sample().build());
+  const GgufFile file(path);
+  std::filesystem::resize_file(path, 60);
+  expect_invalid({"s.gguf: the file ends at byte 60, it had ", "it has changed while it was read"},
+                 [&] { (void)file.data(file.tensor("weight")); });
+  expect_invalid({"s.gguf", "the file ends at 60"}, [&] { const GgufFile again(path); });
 }
 
 TEST(GgufFile, ShowsUnsupportedTensorTypesAndRefusesTheirData) {

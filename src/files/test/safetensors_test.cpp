@@ -1,5 +1,6 @@
 #include "files/safetensors.h"
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,7 +44,8 @@ TEST(SafetensorsFile, ReadsTensorsInTheOrderOfTheirData) {
  "e": {"dtype": "F4_E2M1", "shape": [3], "data_offsets": [16, 17]}}   )",
                                            "aaaabbbbdddddddde");
   SafetensorsFile first(folder.write("a.safetensors", bytes));
-  const SafetensorsFile file = std::move(first);
+  SafetensorsFile file = std::move(first);
+  file.load();
   ASSERT_EQ(file.tensors().size(), 5u);
   std::string names;
   for (const SafetensorsTensor& tensor : file.tensors()) names += tensor.name;
@@ -62,6 +64,26 @@ TEST(SafetensorsFile, ReadsTensorsInTheOrderOfTheirData) {
   expect_unsupported({"a.safetensors: tensor 'd' has type I64, supported: F32, F16, BF16"},
                      [&] { (void)file.dtype(*file.find("d")); });
   expect_unsupported({"tensor 'e' has type F4_E2M1"}, [&] { (void)file.dtype(*file.find("e")); });
+}
+
+/// A file is cut by another program after it was opened, or copied over, which cuts it first.
+TEST(SafetensorsFile, AFileThatShrinksIsAnError) {
+  const testing::TempFolder folder;
+  const std::string bytes = safetensors_of(
+      R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})", "aaaabbbb");
+  const std::string path = folder.write("a.safetensors", bytes);
+  SafetensorsFile file(path);
+  std::vector<std::byte> values(4);
+  file.read(file.tensors().front(), 4, values);
+  EXPECT_EQ(text_of(values), "bbbb");
+  std::filesystem::resize_file(path, bytes.size() - 2);
+  const auto expect_shrunk = [](const auto& run) {
+    expect_invalid({"a.safetensors: the file ends at byte ", ", it had "}, run);
+  };
+  expect_shrunk([&] { file.load(); });
+  expect_shrunk([&] { file.read(file.tensors().front(), 4, values); });
+  file.read(file.tensors().front(), 0, values);
+  EXPECT_EQ(text_of(values), "aaaa");
 }
 
 TEST(SafetensorsFile, RefusesEveryTruncation) {

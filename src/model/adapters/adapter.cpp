@@ -30,7 +30,8 @@ void check_part(const std::string& path, const char* what, const VocabularyPart&
 }  // namespace
 
 StoredValues StoredValues::narrow(int64_t first, int64_t count) const {
-  return {dtype, count, columns, data + static_cast<size_t>(first * columns) * size_of(dtype)};
+  return {dtype, count, columns, data + static_cast<size_t>(first * columns) * size_of(dtype),
+          name};
 }
 
 void Adapter::check_vocabulary_fits(const ModelDims& dims) const {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct StoredValues {
   DType dtype = DType::kFloat32;
   int64_t rows = 0, columns = 0;  // one row where the tensor has one extent
   const std::byte* data = nullptr;
+  std::string_view name{};  // of the tensor, for errors; the adapter keeps it
 
   [[nodiscard]] bool is_present() const { return data != nullptr; }
   [[nodiscard]] int64_t num_elements() const { return rows * columns; }
@@ -32,16 +34,18 @@ struct StoredValues {
 ///   y += scale * (B (A x) + bias)
 /// and with a magnitude m (DoRA), row by row of W,
 ///   y = m / |W + scale * B A| * (W x + scale * B A x) + c
+/// A layer_bias is in the place of c.
 struct LowRank {
   int64_t rank = 0, in_features = 0, out_features = 0;
-  float scale = 0.0f;             // alpha / rank, or alpha / sqrt(rank)
-  DType dtype = DType::kFloat32;  // of both halves: f32, f16 or bf16
-  const std::byte* a = nullptr;   // [rank, in_features], any alignment
-  const std::byte* b = nullptr;   // [out_features, rank], any alignment
-  StoredValues magnitude, bias;   // [out_features], or absent
+  float scale = 0.0f;                        // alpha / rank, or alpha / sqrt(rank)
+  DType dtype = DType::kFloat32;             // of both halves: f32, f16 or bf16
+  const std::byte* a = nullptr;              // [rank, in_features], any alignment
+  const std::byte* b = nullptr;              // [out_features, rank], any alignment
+  StoredValues magnitude, bias, layer_bias;  // [out_features], or absent
+  std::string_view a_name{}, b_name{};       // of the tensors
 
-  [[nodiscard]] StoredValues stored_a() const { return {dtype, rank, in_features, a}; }
-  [[nodiscard]] StoredValues stored_b() const { return {dtype, out_features, rank, b}; }
+  [[nodiscard]] StoredValues stored_a() const { return {dtype, rank, in_features, a, a_name}; }
+  [[nodiscard]] StoredValues stored_b() const { return {dtype, out_features, rank, b, b_name}; }
 };
 
 /// The two halves that an adapter adds to one linear layer. Rows in the order of the Hugging Face
@@ -63,10 +67,14 @@ struct VocabularyPart {
   [[nodiscard]] bool is_empty() const { return !pair && !weight.is_present() && token_ids.empty(); }
 };
 
-/// A LoRA adapter, wherever it comes from; its values lie in memory that the object keeps.
+/// A LoRA adapter, wherever it comes from. Its values lie in memory that the object keeps, and are
+/// there from `load` on: what is asked of an adapter before it runs needs none of them.
 class Adapter {
  public:
   virtual ~Adapter() = default;
+
+  /// Reads the values.
+  virtual void load() {}
 
   [[nodiscard]] const std::string& path() const { return path_; }
   /// The model that it was made for, as it names it; may be empty.
@@ -81,8 +89,11 @@ class Adapter {
   /// all where they do not come up. Empty: on every token.
   [[nodiscard]] const std::vector<int32_t>& invocation_tokens() const { return invocation_tokens_; }
 
-  /// Error(kInvalidArgument) unless every part fits its place in the model, and nothing is missing.
+  /// Error(kInvalidArgument) unless every part fits its place in the model.
   virtual void check_fits(const ModelDims& dims) const = 0;
+  /// What is odd about an adapter that fits, one sentence each: settings that heddle does not know,
+  /// and layers that it shall change but has nothing for.
+  [[nodiscard]] virtual std::vector<std::string> warnings(const ModelDims& dims) const = 0;
 
  protected:
   explicit Adapter(std::string path) : path_(std::move(path)) {}

@@ -12,6 +12,7 @@
 #include "files/json_tree.h"
 #include "files/json_value.h"
 #include "files/printable.h"
+#include "model/peft_fields.h"
 
 namespace heddle::model {
 namespace {
@@ -28,8 +29,8 @@ constexpr size_t kMaxExpressions = 64;  // in one field; plain names are not cou
 // Fields that change what an adapter computes, in ways that heddle does not: accepted only where
 // they are unset.
 constexpr const char* kUnsupported[] = {
-    "target_parameters", "layer_replication", "use_qalora",        "use_bdlora",
-    "arrow_config",      "kasa_config",       "monteclora_config", "megatron_config",
+    "target_parameters", "layer_replication", "use_qalora",      "use_bdlora",  "arrow_config",
+    "kasa_config",       "monteclora_config", "megatron_config", "enable_lora",
 };
 
 // Initialisations that take the adapter's first value out of the base weights: what is trained on
@@ -50,6 +51,7 @@ class ConfigReader {
 
   void run() {
     refuse_unsupported();
+    check_fields();
     if (const auto* value = find("base_model_name_or_path")) {
       config_.base_model = string("base_model_name_or_path", *value);
     }
@@ -66,6 +68,7 @@ class ConfigReader {
     read_saved_modules();
     read_token_indices();
     read_invocation();
+    read_bias();
     config_.target_modules = modules("target_modules");
     config_.exclude_modules = modules("exclude_modules");
     read_layers();
@@ -96,6 +99,11 @@ class ConfigReader {
 
   void refuse_unsupported() const {
     const auto* type = find("peft_type");
+    if (type == nullptr && (find("fine_tune_type") != nullptr || find("lora_parameters"))) {
+      throw_error(ErrorCode::kUnsupported, config_.path,
+                  ": is of MLX-LM, whose adapters store other tensors than PEFT's; merge it with "
+                  "mlx_lm.fuse and run the model that this writes, or convert it to PEFT's format");
+    }
     HEDDLE_CHECK(type != nullptr, config_.path, ": has no peft_type, expected \"LORA\"");
     if (!is_text(*type, "LORA")) unsupported("peft_type", *type, "supported: \"LORA\"");
     for (const char* field : kUnsupported) {
@@ -103,9 +111,6 @@ class ConfigReader {
       if (value != nullptr && !is_unset(*value))
         unsupported(field, *value, "which is not supported");
     }
-    const auto* bias = find("bias");
-    if (bias != nullptr && !is_text(*bias, "none"))
-      unsupported("bias", *bias, "supported: \"none\"");
     const auto* init = find("init_lora_weights");
     if (init == nullptr || init->is_bool()) return;
     const std::string method = string("init_lora_weights", *init);
@@ -114,6 +119,48 @@ class ConfigReader {
       unsupported("init_lora_weights", *init,
                   "which adapts a changed base model; only an adapter converted to plain LoRA is "
                   "supported");
+    }
+  }
+
+  /// Warns of fields that heddle does not know, and refuses values of a wrong type in those that
+  /// it does not read.
+  void check_fields() {
+    for (const auto& member : root_.get_object()) {
+      const std::string field(member.key());
+      const Json& value = member.value();
+      const AdapterField* const known = find_adapter_field(field);
+      if (known == nullptr) {
+        config_.warnings.push_back(unknown_adapter_field(config_.path, field));
+        continue;
+      }
+      if (value.is_null()) continue;
+      switch (known->kind) {
+        case AdapterField::Kind::kRead: break;
+        case AdapterField::Kind::kText:
+          if (!value.is_string()) wrong(field, value, "a string");
+          break;
+        case AdapterField::Kind::kNumber:
+          if (!value.is_number()) wrong(field, value, "a number");
+          break;
+        case AdapterField::Kind::kFlag:
+          if (!value.is_bool()) wrong(field, value, "true or false");
+          break;
+        case AdapterField::Kind::kObject:
+          if (!value.is_object()) wrong(field, value, "an object");
+          break;
+      }
+    }
+  }
+
+  void read_bias() {
+    const auto* bias = find("bias");
+    if (bias == nullptr || is_text(*bias, "none")) return;
+    if (!is_text(*bias, "all") && !is_text(*bias, "lora_only")) {
+      wrong("bias", *bias, "\"none\", \"all\" or \"lora_only\"");
+    }
+    config_.trains_bias = true;
+    if (!config_.invocation_tokens.empty()) {
+      unsupported("bias", *bias, "which is not supported with alora_invocation_tokens");
     }
   }
 
@@ -137,9 +184,17 @@ class ConfigReader {
     if (!number) wrong(field, value, "an integer of 0 or more");
     return *number;
   }
+  // Tools that keep numbers as floats write 8.0.
   [[nodiscard]] int64_t rank(const std::string& field, const Json& value) const {
-    if (!files::is_integer(value) || files::number_of(value) <= 0)
+    if (const double* const number = value.if_double()) {
+      const bool is_rank = *number >= 1 && *number <= std::numeric_limits<int32_t>::max() &&
+                           *number == std::floor(*number);
+      if (!is_rank) wrong(field, value, "an integer of 1 or more");
+      return static_cast<int64_t>(*number);
+    }
+    if (!files::is_integer(value) || files::number_of(value) <= 0) {
       wrong(field, value, "an integer of 1 or more");
+    }
     return index(field, value);
   }
 
@@ -312,12 +367,18 @@ bool ModuleSet::contains(std::string_view module) const {
   }
 }
 
+std::string AdapterConfig::whole_name(std::string_view module) const {
+  constexpr std::string_view kModel = "model.";
+  if (!module.starts_with(kModel)) return std::string(module);
+  return decoder + std::string(module.substr(kModel.size()));
+}
+
 int64_t AdapterConfig::rank_of(std::string_view module) const {
-  return first_match(rank_pattern, module, r);
+  return first_match(rank_pattern, whole_name(module), r);
 }
 
 float AdapterConfig::scale_of(std::string_view module) const {
-  const double alpha = first_match(alpha_pattern, module, lora_alpha);
+  const double alpha = first_match(alpha_pattern, whole_name(module), lora_alpha);
   const double rank = static_cast<double>(rank_of(module));
   const float scale = static_cast<float>(alpha / (use_rslora ? std::sqrt(rank) : rank));
   HEDDLE_CHECK(std::isfinite(scale), path, ": the scale of ", files::printable(module), " is ",
@@ -325,7 +386,8 @@ float AdapterConfig::scale_of(std::string_view module) const {
   return scale;
 }
 
-bool AdapterConfig::targets(std::string_view module) const {
+bool AdapterConfig::targets(std::string_view plain) const {
+  const std::string module = whole_name(plain);
   if (exclude_modules && exclude_modules->contains(module)) return false;
   if (!target_modules) return true;
   if (!target_modules->contains(module)) return false;

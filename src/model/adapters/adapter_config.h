@@ -41,14 +41,21 @@ struct AdapterConfig {
   std::vector<ModulePattern> layers_pattern;                    // empty: any
   std::vector<std::pair<ModulePattern, int64_t>> rank_pattern;  // the first match wins
   std::vector<std::pair<ModulePattern, double>> alpha_pattern;
-  bool use_dora = false;   // every pair has a magnitude
-  bool lora_bias = false;  // every pair of a linear layer has a bias
+  bool use_dora = false;     // every pair has a magnitude
+  bool lora_bias = false;    // every pair of a linear layer has a bias
+  bool trains_bias = false;  // adapted layers may have biases in place of their own
   // Of embedding and head: whether they are in modules_to_save, and trainable_token_indices.
   bool saves_embedding = false, saves_head = false;
   std::vector<int32_t> embedding_tokens, head_tokens;
   std::vector<int32_t> invocation_tokens;  // of aLoRA, or empty
   bool ensure_weight_tying = false;        // what is for the embedding may be for the head, too
+  /// What stands for "model." in the names of modules that the patterns are for: where the decoder
+  /// lies in a model that takes more than text.
+  std::string decoder = "model.";
+  std::vector<std::string> warnings;  // of fields that heddle does not know
 
+  /// "model.language_model.layers.3.self_attn.q_proj" for "model.layers.3.self_attn.q_proj".
+  [[nodiscard]] std::string whole_name(std::string_view module) const;
   [[nodiscard]] int64_t rank_of(std::string_view module) const;
   /// alpha / rank, or alpha / sqrt(rank) with use_rslora, in double and then rounded to f32.
   [[nodiscard]] float scale_of(std::string_view module) const;

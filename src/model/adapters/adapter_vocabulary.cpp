@@ -285,7 +285,9 @@ void AdapterVocabularies::put(int32_t slot, Tables tables) noexcept {
 std::string_view without_sum(const ExecContext& ctx, const Adapter& adapter,
                              const Matrix& embedding, const Matrix& head) {
   const auto has_dora = [](const LowRank& pair) { return pair.magnitude.is_present(); };
+  const auto has_layer_bias = [](const LowRank& pair) { return pair.layer_bias.is_present(); };
   if (std::ranges::any_of(adapter.pairs(), has_dora)) return "use_dora";
+  if (std::ranges::any_of(adapter.pairs(), has_layer_bias)) return "biases of layers (bias)";
   for (const auto& [part, base] :
        {std::pair(&adapter.embedding(), &embedding), {&adapter.head(), &head}}) {
     if (part->pair && has_dora(*part->pair)) return "use_dora";

@@ -26,8 +26,9 @@ constexpr std::array<std::string_view, 4> kKnown = {"adapter.type", "adapter.lor
 
 }  // namespace
 
-GgufAdapter::GgufAdapter(const std::string& path, const DecoderConfig& config)
-    : Adapter(path), file_(path) {
+GgufAdapter::GgufAdapter(const std::string& path, const DecoderConfig& config,
+                         const files::FolderBounds& bounds)
+    : Adapter(path), file_(files::open_within(path, bounds)) {
   check_kind(config);
   if (file_.find("adapter.alora.invocation_tokens") != nullptr) {
     for (const int64_t id : file_.get_array<int64_t>("adapter.alora.invocation_tokens")) {
@@ -162,6 +163,8 @@ LowRank GgufAdapter::read_halves(std::string_view name, const Halves& halves, bo
                rank, ", which gives no finite scale");
   pair.a = reinterpret_cast<const std::byte*>(keep(std::move(values)));
   pair.b = reinterpret_cast<const std::byte*>(keep(values_of(b)));
+  pair.a_name = a.name;
+  pair.b_name = b.name;
   return pair;
 }
 

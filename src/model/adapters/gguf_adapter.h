@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "files/bounded_open.h"
 #include "files/gguf.h"
 #include "model/adapters/adapter.h"
 #include "model/decoder/decoder_config.h"
@@ -18,9 +19,12 @@ namespace heddle::model {
 class GgufAdapter : public Adapter {
  public:
   /// `config`: of the model that it shall run with.
-  GgufAdapter(const std::string& path, const DecoderConfig& config);
+  /// `bounds`: where the file must lie.
+  GgufAdapter(const std::string& path, const DecoderConfig& config,
+              const files::FolderBounds& bounds = {});
 
   void check_fits(const ModelDims& dims) const override;
+  [[nodiscard]] std::vector<std::string> warnings(const ModelDims&) const override { return {}; }
 
  private:
   struct Halves {

@@ -4,15 +4,23 @@
 
 #include "model/adapters/gguf_adapter.h"
 #include "model/adapters/peft_adapter.h"
+#include "model/source/hub_cache.h"
 
 namespace heddle::model {
 
-std::unique_ptr<const Adapter> open_adapter(const std::string& path, const DecoderConfig& config) {
+std::unique_ptr<Adapter> open_adapter(const std::string& path, const DecoderConfig& config,
+                                      const files::FolderBounds& bounds) {
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error)) {
-    return std::make_unique<GgufAdapter>(path, config);
+    return std::make_unique<GgufAdapter>(path, config, bounds);
   }
-  return std::make_unique<PeftAdapter>(path);
+  return std::make_unique<PeftAdapter>(path, bounds);
+}
+
+std::string find_adapter_path(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error) || !is_hub_id(path)) return path;
+  return find_in_hub_cache(path);
 }
 
 }  // namespace heddle::model

@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -19,24 +20,21 @@ namespace {
 constexpr const char* kConfigFile = "/adapter_config.json";
 constexpr const char* kTensorFile = "/adapter_model.safetensors";
 constexpr const char* kPickleFile = "/adapter_model.bin";  // of PEFT before 0.7
+constexpr uint64_t kMaxConfig = uint64_t{64} << 20;
 
 bool exists(const std::string& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);
 }
 
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-AdapterConfig read_config(const std::string& folder) {
+AdapterConfig read_config(const std::string& folder, const files::FolderBounds& bounds) {
   std::string names;
   for (const std::string& name : adapters_in(folder)) {
     names += (names.empty() ? "" : ", ") + files::printable(name);
   }
   HEDDLE_CHECK(names.empty(), folder, ": holds several adapters, name one of its folders: ", names);
   const std::string path = folder + kConfigFile;
-  return parse_adapter_config(text_of(files::MappedFile(path).bytes()), path);
+  return parse_adapter_config(files::open_within(path, bounds).read_text(kMaxConfig), path);
 }
 
 std::string tensor_file(const std::string& folder) {
@@ -55,9 +53,6 @@ using Part = AdapterPart;
 AdapterPlace layer_place(int64_t layer, const LinearModule& module) {
   return {Kind::kLayer, layer, &module};
 }
-std::string tensor_name(int64_t layer, const LinearModule& module, Part part) {
-  return peft_name(layer_place(layer, module), part);
-}
 
 /// The tensors for one place while a file is read, by AdapterPart.
 class PlaceTensors {
@@ -74,9 +69,26 @@ class PlaceTensors {
 };
 using TensorsByPlace = std::map<AdapterPlace, PlaceTensors>;
 
-TensorsByPlace sort_tensors(const files::SafetensorsFile& file) {
+bool has_same_values(const files::SafetensorsFile& file, const files::SafetensorsTensor& x,
+                     const files::SafetensorsTensor& y) {
+  if (x.dtype_name != y.dtype_name || x.shape != y.shape) return false;
+  std::vector<std::byte> of_x(x.data.size()), of_y(y.data.size());
+  file.read(x, 0, of_x);
+  file.read(y, 0, of_y);
+  return of_x == of_y;
+}
+
+/// decoder: becomes where it lies in the names of the adapter's modules.
+TensorsByPlace sort_tensors(const files::SafetensorsFile& file, std::string& decoder) {
   TensorsByPlace places;
+  std::string adapter;  // its name, where tensors have it
   for (const files::SafetensorsTensor& tensor : file.tensors()) {
+    if (is_of_other_half(tensor.name)) {
+      throw_error(ErrorCode::kUnsupported, file.path(), ": tensor ", files::quote(tensor.name),
+                  " is for what sees images or hears, of which heddle loads nothing; train the "
+                  "adapter with target_modules of the language model alone, or with "
+                  "exclude_modules");
+    }
     const auto parsed = parse_peft_name(tensor.name);
     if (!parsed) {
       throw_error(ErrorCode::kUnsupported, file.path(), ": tensor ", files::quote(tensor.name),
@@ -84,10 +96,19 @@ TensorsByPlace sort_tensors(const files::SafetensorsFile& file) {
                   "gate_proj, up_proj, down_proj, qkv_proj or gate_up_proj, nor of embed_tokens "
                   "or lm_head");
     }
+    if (!parsed->adapter.empty()) {
+      HEDDLE_CHECK(adapter.empty() || adapter == parsed->adapter, file.path(),
+                   ": has tensors of two adapters, ", files::quote(adapter), " and ",
+                   files::quote(parsed->adapter), "; save each in a folder of its own");
+      adapter = parsed->adapter;
+    }
     const files::SafetensorsTensor*& place = places[parsed->place][parsed->part];
-    HEDDLE_CHECK(place == nullptr, file.path(), ": tensors ", files::quote(place->name), " and ",
-                 files::quote(tensor.name), " are for the same place");
-    place = &tensor;
+    // PEFT saves a module of modules_to_save under two names where the vocabulary was resized.
+    const bool is_twice = place != nullptr && has_same_values(file, *place, tensor);
+    HEDDLE_CHECK(place == nullptr || is_twice, file.path(), ": tensors ", files::quote(place->name),
+                 " and ", files::quote(tensor.name), " are for the same place");
+    if (!is_twice) place = &tensor;
+    if (parsed->decoder != decoder) decoder = parsed->decoder;
   }
   HEDDLE_CHECK(!places.empty(), file.path(), ": holds no tensor");
   return places;
@@ -95,7 +116,7 @@ TensorsByPlace sort_tensors(const files::SafetensorsFile& file) {
 
 void check_halves(const std::string& path, const AdapterPlace& place, const PlaceTensors& tensors) {
   const auto *const a = tensors[Part::kA], *const b = tensors[Part::kB];
-  for (const Part part : {Part::kB, Part::kBias, Part::kMagnitude}) {
+  for (const Part part : {Part::kB, Part::kBias, Part::kMagnitude, Part::kLayerBias}) {
     HEDDLE_CHECK(a != nullptr || tensors[part] == nullptr, path, ": tensor ",
                  files::quote(tensors[part]->name), " has no partner ",
                  files::quote(peft_name(place, Part::kA)));
@@ -118,18 +139,20 @@ StoredValues read_vector(const files::SafetensorsFile& file, const AdapterConfig
                          const AdapterPlace& place, Part part, const char* field, bool is_set,
                          const PlaceTensors& tensors) {
   const files::SafetensorsTensor* const tensor = tensors[part];
+  const bool may_lack = part == Part::kLayerBias;  // layers without a bias have none to train
   if (tensor == nullptr) {
-    HEDDLE_CHECK(!is_set, file.path(), ": has no tensor ", files::quote(peft_name(place, part)),
-                 ", yet ", field, " of ", config.path, " is true");
+    HEDDLE_CHECK(!is_set || may_lack, file.path(), ": has no tensor ",
+                 files::quote(peft_name(place, part)), ", yet ", field, " of ", config.path,
+                 " is true");
     return {};
   }
   HEDDLE_CHECK(is_set, file.path(), ": tensor ", files::quote(tensor->name), " is there, yet ",
-               field, " of ", config.path, " is false");
+               field, " of ", config.path, may_lack ? " is \"none\"" : " is false");
   const int64_t size = tensors[Part::kB]->shape[0];
   HEDDLE_CHECK(tensor->shape == std::vector<int64_t>{size}, file.path(), ": tensor ",
                files::quote(tensor->name), " has shape ", files::shape_text(tensor->shape),
                ", expected [", size, "]");
-  return {file.dtype(*tensor), 1, size, tensor->data.data()};
+  return {file.dtype(*tensor), 1, size, tensor->data.data(), tensor->name};
 }
 
 bool is_target(const AdapterConfig& config, const AdapterPlace& place) {
@@ -143,9 +166,11 @@ bool is_target(const AdapterConfig& config, const AdapterPlace& place) {
   return false;
 }
 
-/// Reads the two halves of a place and what belongs to them.
+/// Reads the two halves of a place and what belongs to them. Where the halves are of two types both
+/// become f32, in which PEFT computes: what was converted comes to `converted`.
 LowRank read_halves(const files::SafetensorsFile& file, const AdapterConfig& config,
-                    const AdapterPlace& place, const PlaceTensors& tensors) {
+                    const AdapterPlace& place, const PlaceTensors& tensors,
+                    std::list<std::vector<float>>& converted) {
   const std::string& path = file.path();
   check_halves(path, place, tensors);
   const auto &a = *tensors[Part::kA], &b = *tensors[Part::kB];
@@ -160,22 +185,28 @@ LowRank read_halves(const files::SafetensorsFile& file, const AdapterConfig& con
   HEDDLE_CHECK(is_target(config, place), path, ": tensor ", files::quote(a.name),
                " is for a module that target_modules, exclude_modules and layers_to_transform of ",
                config.path, " leave out");
-  const DType dtype = file.dtype(a);
-  if (file.dtype(b) != dtype) {
-    throw_error(ErrorCode::kUnsupported, path, ": tensor ", files::quote(a.name), " is ", dtype,
-                ", its partner lora_B ", file.dtype(b), ", supported: one type for both");
-  }
+  const bool is_mixed = file.dtype(a) != file.dtype(b);
+  const auto data_of = [&](const files::SafetensorsTensor& half) {
+    const DType dtype = file.dtype(half);
+    if (!is_mixed || dtype == DType::kFloat32) return half.data.data();
+    const StoredValues stored{dtype, half.shape[0], half.shape[1], half.data.data()};
+    return std::as_bytes(std::span(converted.emplace_back(stored.floats()))).data();
+  };
   return {.rank = rank,
           .in_features = a.shape[1],
           .out_features = b.shape[0],
           .scale = config.scale_of(module),
-          .dtype = dtype,
-          .a = a.data.data(),
-          .b = b.data.data(),
+          .dtype = is_mixed ? DType::kFloat32 : file.dtype(a),
+          .a = data_of(a),
+          .b = data_of(b),
           .magnitude = read_vector(file, config, place, Part::kMagnitude, "use_dora",
                                    config.use_dora, tensors),
           .bias = read_vector(file, config, place, Part::kBias, "lora_bias",
-                              config.lora_bias && place.kind != Kind::kEmbedding, tensors)};
+                              config.lora_bias && place.kind != Kind::kEmbedding, tensors),
+          .layer_bias = read_vector(file, config, place, Part::kLayerBias, "bias",
+                                    config.trains_bias, tensors),
+          .a_name = a.name,
+          .b_name = b.name};
 }
 
 StoredValues read_matrix(const files::SafetensorsFile& file,
@@ -184,29 +215,35 @@ StoredValues read_matrix(const files::SafetensorsFile& file,
   HEDDLE_CHECK(tensor->shape.size() == 2 && tensor->shape[0] > 0 && tensor->shape[1] > 0,
                file.path(), ": tensor ", files::quote(tensor->name), " has shape ",
                files::shape_text(tensor->shape), ", expected two extents of 1 or more");
-  return {file.dtype(*tensor), tensor->shape[0], tensor->shape[1], tensor->data.data()};
+  return {file.dtype(*tensor), tensor->shape[0], tensor->shape[1], tensor->data.data(),
+          tensor->name};
 }
 
 /// Reads what is there for the embedding or the head, perhaps nothing.
 VocabularyPart read_part(const files::SafetensorsFile& file, const AdapterConfig& config,
                          const AdapterPlace& place, const PlaceTensors& tensors, bool is_saved,
-                         const std::vector<int32_t>& token_ids) {
+                         const std::vector<int32_t>& token_ids,
+                         std::list<std::vector<float>>& converted) {
   const std::string& path = file.path();
   VocabularyPart part;
+  (void)read_matrix(file, tensors[Part::kOriginal]);  // it is checked, and nothing computes with it
   part.weight = read_matrix(file, tensors[Part::kWeight]);
   HEDDLE_CHECK(part.weight.is_present() || !is_saved, path, ": has no tensor ",
                files::quote(peft_name(place, Part::kWeight)),
                ", yet it is one of modules_to_save "
                "of ",
                config.path);
-  for (const Part of_pair : {Part::kA, Part::kB, Part::kMagnitude, Part::kBias}) {
+  for (const Part of_pair : {Part::kA, Part::kB, Part::kMagnitude, Part::kBias, Part::kLayerBias}) {
     if (tensors[of_pair] == nullptr) continue;
-    part.pair = read_halves(file, config, place, tensors);
+    part.pair = read_halves(file, config, place, tensors, converted);
     break;
   }
-  part.token_ids = token_ids;
+  // Where the head is tied PEFT saves the rows of the embedding as the head's, too.
+  const bool is_tied =
+      place.kind == Kind::kHead && token_ids.empty() && tensors[Part::kTokenRows] != nullptr;
+  part.token_ids = is_tied ? config.embedding_tokens : token_ids;
   part.token_rows = read_matrix(file, tensors[Part::kTokenRows]);
-  const auto num_ids = std::ssize(token_ids);
+  const auto num_ids = std::ssize(part.token_ids);
   HEDDLE_CHECK(part.token_rows.rows == num_ids, path, ": tensor ",
                files::quote(peft_name(place, Part::kTokenRows)), " has ", part.token_rows.rows,
                " rows, trainable_token_indices of ", config.path, " has ", num_ids,
@@ -229,8 +266,10 @@ std::vector<std::string> adapters_in(const std::string& folder) {
   return names;
 }
 
-PeftAdapter::PeftAdapter(const std::string& folder)
-    : Adapter(folder), config_(read_config(folder)), tensors_(tensor_file(folder)) {
+PeftAdapter::PeftAdapter(const std::string& folder, const files::FolderBounds& bounds)
+    : Adapter(folder),
+      config_(read_config(folder, bounds)),
+      tensors_(files::open_within(tensor_file(folder), bounds)) {
   read_tensors();
 }
 
@@ -243,12 +282,13 @@ PeftAdapter::PeftAdapter(std::string_view config_json, std::span<const std::byte
 }
 
 void PeftAdapter::read_tensors() {
-  const TensorsByPlace places = sort_tensors(tensors_);
+  const TensorsByPlace places = sort_tensors(tensors_, config_.decoder);
   const auto part = [&](Kind kind, bool is_saved, const std::vector<int32_t>& token_ids) {
     const AdapterPlace place{kind};
     const auto found = places.find(place);
     return read_part(tensors_, config_, place,
-                     found == places.end() ? PlaceTensors{} : found->second, is_saved, token_ids);
+                     found == places.end() ? PlaceTensors{} : found->second, is_saved, token_ids,
+                     converted_);
   };
   base_model_ = config_.base_model;
   invocation_tokens_ = config_.invocation_tokens;
@@ -262,7 +302,7 @@ void PeftAdapter::read_tensors() {
   for (const auto& [place, tensors] : places) {
     if (place.kind != Kind::kLayer) continue;
     AdapterPair pair;
-    static_cast<LowRank&>(pair) = read_halves(tensors_, config_, place, tensors);
+    static_cast<LowRank&>(pair) = read_halves(tensors_, config_, place, tensors, converted_);
     pair.layer = place.layer;
     pair.module = place.module;
     pair.projection = place.module->first;
@@ -273,43 +313,66 @@ void PeftAdapter::read_tensors() {
 void PeftAdapter::check_fits(const ModelDims& dims) const {
   const std::string& path = tensors_.path();
   check_vocabulary_fits(dims);
+  const AdapterPair* of_projection[kNumProjections] = {};  // of one layer
+  int64_t layer = -1;
+  for (const AdapterPair& pair : pairs_) {
+    if (pair.layer != layer) std::ranges::fill(of_projection, nullptr);
+    layer = pair.layer;
+    HEDDLE_CHECK(layer < dims.num_layers, path, ": tensor ", files::quote(pair.a_name),
+                 " is for layer ", layer, ", the model has ", dims.num_layers, " layers");
+    const auto [in, out] = dims.of(*pair.module);
+    HEDDLE_CHECK(pair.in_features == in, path, ": tensor ", files::quote(pair.a_name), " takes ",
+                 pair.in_features, " features, the model's layer has ", in);
+    HEDDLE_CHECK(pair.out_features == out, path, ": tensor ", files::quote(pair.b_name), " gives ",
+                 pair.out_features, " features, the model's layer has ", out);
+    for (int i = 0; i < pair.module->num_projections; ++i) {
+      const AdapterPair*& other = of_projection[static_cast<int>(pair.projection) + i];
+      HEDDLE_CHECK(other == nullptr, path, ": tensors ", files::quote(other->a_name), " and ",
+                   files::quote(pair.a_name), " are for the same rows of a layer");
+      other = &pair;
+    }
+  }
+}
+
+/// The modules that the config targets, that the model has and that the adapter has no pair for.
+std::vector<std::string> PeftAdapter::missing_modules(const ModelDims& dims) const {
+  std::vector<std::string> missing;
+  if (!config_.target_modules) return missing;
   for (const auto& [kind, part] :
        {std::pair(Kind::kEmbedding, &embedding_), {Kind::kHead, &head_}}) {
-    const AdapterPlace place{kind};
-    HEDDLE_CHECK(part->pair || !config_.target_modules || !config_.targets_vocabulary(place.name()),
-                 path, ": has no tensor ", files::quote(peft_name(place, Part::kA)),
-                 ", yet target_modules of ", config_.path, " is ", config_.target_modules->text);
+    const std::string module = AdapterPlace{kind}.name();
+    if (!part->pair && config_.targets_vocabulary(module)) missing.push_back(module);
   }
   auto next = pairs_.begin();
   for (int64_t layer = 0; layer < dims.num_layers; ++layer) {
+    bool has[kNumProjections] = {};
+    for (; next != pairs_.end() && next->layer == layer; ++next) {
+      std::fill_n(has + static_cast<int>(next->projection), next->module->num_projections, true);
+    }
     for (const LinearModule& linear : kLinearModules) {
-      if (next != pairs_.end() && next->layer == layer && next->module == &linear) {
-        if (!dims.has(linear)) {
-          throw_error(ErrorCode::kUnsupported, path, ": tensor ",
-                      files::quote(tensor_name(layer, linear, Part::kA)),
-                      " is for a linear layer that the model does not have");
-        }
-        const auto [in, out] = dims.of(linear);
-        HEDDLE_CHECK(next->in_features == in, path, ": tensor ",
-                     files::quote(tensor_name(layer, linear, Part::kA)), " takes ",
-                     next->in_features, " features, the model's layer has ", in);
-        HEDDLE_CHECK(next->out_features == out, path, ": tensor ",
-                     files::quote(tensor_name(layer, linear, Part::kB)), " gives ",
-                     next->out_features, " features, the model's layer has ", out);
-        ++next;
-        continue;
-      }
-      if (!dims.has(linear)) continue;
+      const bool* const first = has + static_cast<int>(linear.first);
+      const bool has_any =
+          std::find(first, first + linear.num_projections, true) != first + linear.num_projections;
+      if (has_any || !dims.has(linear)) continue;
       const std::string module = layer_place(layer, linear).name();
-      HEDDLE_CHECK(!config_.target_modules || !config_.targets(module), path, ": has no tensor ",
-                   files::quote(tensor_name(layer, linear, Part::kA)), ", yet target_modules of ",
-                   config_.path, " is ", config_.target_modules->text, " and the model has ",
-                   dims.num_layers, " layers");
+      if (config_.targets(module)) missing.push_back(module);
     }
   }
-  HEDDLE_CHECK(next == pairs_.end(), path, ": tensor ",
-               files::quote(tensor_name(next->layer, *next->module, Part::kA)), " is for layer ",
-               next->layer, ", the model has ", dims.num_layers, " layers");
+  return missing;
+}
+
+std::vector<std::string> PeftAdapter::warnings(const ModelDims& dims) const {
+  std::vector<std::string> all = config_.warnings;
+  const std::vector<std::string> missing = missing_modules(dims);
+  if (missing.empty()) return all;
+  std::ostringstream text;
+  text << tensors_.path() << ": has nothing for " << missing.size()
+       << (missing.size() == 1 ? " module" : " modules") << " that target_modules of "
+       << config_.path << " names, the first is " << missing.front() << "; "
+       << (missing.size() == 1 ? "it stays" : "they stay") << " as the base model has "
+       << (missing.size() == 1 ? "it" : "them");
+  all.push_back(text.str());
+  return all;
 }
 
 }  // namespace heddle::model

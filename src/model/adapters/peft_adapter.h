@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <list>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "files/bounded_open.h"
 #include "files/safetensors.h"
 #include "model/adapters/adapter.h"
 #include "model/adapters/adapter_config.h"
@@ -21,22 +23,29 @@ namespace heddle::model {
 /// adapter_model.safetensors. What heddle does not compute is refused by name.
 class PeftAdapter : public Adapter {
  public:
-  explicit PeftAdapter(const std::string& folder);
+  /// `bounds`: where its files must lie.
+  explicit PeftAdapter(const std::string& folder, const files::FolderBounds& bounds = {});
   /// From memory that outlives the object; `name` stands for the folder in errors.
   PeftAdapter(std::string_view config_json, std::span<const std::byte> safetensors,
               const std::string& name);
 
   [[nodiscard]] const AdapterConfig& config() const { return config_; }
 
-  /// Error(kInvalidArgument) unless every pair fits its layer, and every layer that the config
-  /// targets has its pair.
+  void load() override { tensors_.load(); }
+  /// Error(kInvalidArgument) unless every pair fits its layer. Pairs of q_proj, k_proj and v_proj
+  /// also fit a layer that has them fused, and pairs of a fused layer one that does not, so long as
+  /// no two are for the same rows; so do gate_proj and up_proj.
   void check_fits(const ModelDims& dims) const override;
+  /// As PEFT, which warns too, of modules that the config targets and the file has nothing for.
+  [[nodiscard]] std::vector<std::string> warnings(const ModelDims& dims) const override;
 
  private:
   void read_tensors();
+  [[nodiscard]] std::vector<std::string> missing_modules(const ModelDims& dims) const;
 
   AdapterConfig config_;
   files::SafetensorsFile tensors_;
+  std::list<std::vector<float>> converted_;  // halves whose partners are of another type
 };
 
 }  // namespace heddle::model

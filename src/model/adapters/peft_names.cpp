@@ -1,14 +1,35 @@
 #include "model/adapters/peft_names.h"
 
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+
 namespace heddle::model {
 namespace {
 
 using Kind = AdapterPlace::Kind;
 
-constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kPrefix = "base_model.model.", kModel = "model.";
 constexpr std::string_view kEmbedding = "model.embed_tokens", kHead = "lm_head";
 constexpr std::string_view kLayers = "model.layers.";
-constexpr std::string_view kAdapterName = ".default";  // which some tools leave in
+constexpr std::string_view kHalves[] = {"model.language_model.", "language_model.model."};
+constexpr std::string_view kNestedHead = "language_model.lm_head";
+constexpr std::string_view kOtherHalves[] = {"visual.", "vision_tower.", "vision_model.",
+                                             "multi_modal_projector.", "audio_tower."};
+/// Segments that torch.compile, FSDP and activation checkpointing put into names, at any place; DDP
+/// and DeepSpeed put one before all.
+constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod", "_fsdp_wrapped_module",
+                                                       "_checkpoint_wrapped_module"};
+constexpr std::string_view kDataParallel = "module.";
+/// What PEFT has the adapter's name behind.
+constexpr std::array<std::string_view, 7> kNamed = {"lora_A",
+                                                    "lora_B",
+                                                    "lora_embedding_A",
+                                                    "lora_embedding_B",
+                                                    "lora_magnitude_vector",
+                                                    "modules_to_save",
+                                                    "trainable_tokens_delta"};
 
 /// How a part is called behind its module; the first of several is what PEFT writes now.
 struct Spelling {
@@ -21,6 +42,7 @@ constexpr Spelling kOfLinear[] = {
     {AdapterPart::kBias, ".lora_B.bias"},
     {AdapterPart::kMagnitude, ".lora_magnitude_vector"},
     {AdapterPart::kMagnitude, ".lora_magnitude_vector.weight"},
+    {AdapterPart::kLayerBias, ".base_layer.bias"},
 };
 constexpr Spelling kOfEmbedding[] = {
     {AdapterPart::kA, ".lora_embedding_A"},
@@ -34,6 +56,7 @@ constexpr Spelling kOfVocabulary[] = {
     {AdapterPart::kWeight, ".base_layer.weight"},
     {AdapterPart::kWeight, ".token_adapter.base_layer.weight"},
     {AdapterPart::kWeight, ".modules_to_save.weight"},
+    {AdapterPart::kOriginal, ".original_module.weight"},
     {AdapterPart::kTokenRows, ".token_adapter.trainable_tokens_delta"},
 };
 
@@ -43,9 +66,53 @@ bool consume(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
-/// Takes "model.layers.<layer>.<module>" from the front of the text.
+/// Calls take(segment) for what lies between the dots.
+template <class Take>
+void for_segments(std::string_view text, const Take& take) {
+  for (;;) {
+    const size_t end = text.find('.');
+    take(text.substr(0, end));
+    if (end == text.npos) return;
+    text.remove_prefix(end + 1);
+  }
+}
+
+bool is_one_of(std::string_view word, std::span<const std::string_view> words) {
+  return std::ranges::find(words, word) != words.end();
+}
+
+std::string without_wrappers(std::string_view text) {
+  std::string kept;
+  for_segments(text, [&](std::string_view segment) {
+    if (is_one_of(segment, kWrappers)) return;
+    if (!kept.empty()) kept += '.';
+    kept += segment;
+  });
+  return kept;
+}
+
+/// Takes the name of the adapter out of ".lora_A.<name>.weight" and its kin: `part` begins with a
+/// dot.
+std::string take_adapter_name(std::string& part) {
+  std::string kept, name;
+  bool is_next = false;
+  for_segments(std::string_view(part).substr(1), [&](std::string_view segment) {
+    const bool is_name = is_next && segment != "weight" && segment != "bias";
+    is_next = is_one_of(segment, kNamed);
+    if (is_name) {
+      name = segment;
+    } else {
+      kept += '.';
+      kept += segment;
+    }
+  });
+  part = std::move(kept);
+  return name;
+}
+
+/// Takes "layers.<layer>.<module>" from the front of the text.
 std::optional<AdapterPlace> consume_layer(std::string_view& text) {
-  if (!consume(text, kLayers)) return std::nullopt;
+  if (!consume(text, kLayers.substr(kModel.size()))) return std::nullopt;
   const std::string_view digits = text.substr(0, text.find('.'));
   const bool is_number = !digits.empty() && digits.size() <= 9 &&
                          digits.find_first_not_of("0123456789") == digits.npos &&
@@ -61,8 +128,22 @@ std::optional<AdapterPlace> consume_layer(std::string_view& text) {
   return std::nullopt;
 }
 
+/// Takes away what lies before "model." in a model that takes more than text; returns where its
+/// decoder lies.
+std::string_view consume_half(std::string_view& text, std::string& plain) {
+  for (const std::string_view half : kHalves) {
+    if (!consume(text, half)) continue;
+    plain = "model." + std::string(text);
+    text = plain;
+    return half;
+  }
+  if (text.starts_with(kNestedHead)) text.remove_prefix(kNestedHead.size() - kHead.size());
+  return "model.";
+}
+
 std::optional<AdapterPlace> consume_place(std::string_view& text) {
-  if (consume(text, kEmbedding)) return AdapterPlace{Kind::kEmbedding};
+  (void)consume(text, kModel);
+  if (consume(text, kEmbedding.substr(kModel.size()))) return AdapterPlace{Kind::kEmbedding};
   if (consume(text, kHead)) return AdapterPlace{Kind::kHead};
   return consume_layer(text);
 }
@@ -87,18 +168,29 @@ std::string AdapterPlace::name() const {
 }
 
 std::optional<PeftTensorName> parse_peft_name(std::string_view text) {
-  if (!consume(text, kPrefix)) return std::nullopt;
+  const std::string plain = without_wrappers(text);
+  text = plain;
+  (void)consume(text, kDataParallel);
+  (void)consume(text, kPrefix);
+  (void)consume(text, kDataParallel);
+  std::string half;
+  const std::string_view decoder = consume_half(text, half);
   const auto place = consume_place(text);
-  if (!place) return std::nullopt;
-  std::string rest(text);
-  if (const size_t found = rest.find(kAdapterName); found != rest.npos) {
-    rest.erase(found, kAdapterName.size());
-  }
+  if (!place || !text.starts_with('.')) return std::nullopt;
+  std::string rest(text), adapter = take_adapter_name(rest);
   auto part =
       place->kind == Kind::kEmbedding ? part_of(rest, kOfEmbedding) : part_of(rest, kOfLinear);
   if (!part && place->kind != Kind::kLayer) part = part_of(rest, kOfVocabulary);
   if (!part) return std::nullopt;
-  return PeftTensorName{*place, *part};
+  return PeftTensorName{*place, *part, std::move(adapter), decoder};
+}
+
+bool is_of_other_half(std::string_view text) {
+  for (const std::string_view module : kOtherHalves) {
+    const size_t at = text.find(module);
+    if (at != text.npos && (at == 0 || text[at - 1] == '.')) return true;
+  }
+  return false;
 }
 
 std::string peft_name(const AdapterPlace& place, AdapterPart part) {

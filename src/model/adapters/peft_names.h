@@ -24,18 +24,35 @@ struct AdapterPlace {
 };
 
 /// What a tensor of an adapter is to its place.
-enum class AdapterPart : uint8_t { kA, kB, kMagnitude, kBias, kWeight, kTokenRows };
-inline constexpr size_t kNumAdapterParts = 6;
+enum class AdapterPart : uint8_t {
+  kA,
+  kB,
+  kMagnitude,
+  kBias,       // of B
+  kLayerBias,  // in place of the layer's own
+  kWeight,     // in place of the base model's
+  kOriginal,   // what the base model has where the adapter has a weight of its own
+  kTokenRows
+};
+inline constexpr size_t kNumAdapterParts = 8;
 
 /// What the name of an adapter's tensor says.
 struct PeftTensorName {
   AdapterPlace place;
   AdapterPart part;
+  std::string adapter{};  // its name where that was left in, as in "lora_A.default.weight"
+  /// Where the decoder lies in the model that the adapter was made of: "model.", or in one that
+  /// takes more than text "model.language_model." or "language_model.model.".
+  std::string_view decoder = "model.";
 };
 
-/// Reads "base_model.model.<module>.<part>", the adapter's name ".default" in it or not, or
-/// nothing.
+/// Reads "base_model.model.<module>.<part>", or nothing. The adapter's name may be in it, and what
+/// wrappers of training add to names ("module.", "_orig_mod."). "base_model.model." may be missing,
+/// and "model." before "layers" and "embed_tokens", which an adapter of an AutoModel lacks.
 [[nodiscard]] std::optional<PeftTensorName> parse_peft_name(std::string_view text);
+/// Whether the tensor is of a module that sees images or hears, of a model that takes more than
+/// text.
+[[nodiscard]] bool is_of_other_half(std::string_view text);
 /// The name as PEFT writes it now.
 [[nodiscard]] std::string peft_name(const AdapterPlace& place, AdapterPart part);
 

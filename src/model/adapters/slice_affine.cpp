@@ -20,20 +20,29 @@ LowRank rows_of(const LowRank& pair, int64_t first, int64_t count) {
   part.b = pair.stored_b().narrow(first, count).data;
   part.magnitude = part_of(pair.magnitude);
   part.bias = part_of(pair.bias);
+  part.layer_bias = part_of(pair.layer_bias);
   return part;
 }
 
-/// part: of a magnitude, a bias or both. bias: the layer's own, or absent.
+bool has_affine(const LowRank& pair) {
+  return pair.magnitude.is_present() || pair.bias.is_present() || pair.layer_bias.is_present();
+}
+
+/// part: has_affine. bias: the layer's own, or absent.
 std::vector<float> affine_values(const ExecContext& ctx, const LowRank& part, const Matrix& weight,
                                  const ConstTensorView& bias) {
   const auto size = static_cast<size_t>(part.out_features);
   std::vector<float> values(size, 1.0f), offset;
-  if (part.magnitude.is_present()) {
-    values = dora_factors(ctx, weight, part);
-    if (bias.raw() != nullptr) {
-      offset = host_floats(ctx, bias);
-      for (size_t i = 0; i < size; ++i) offset[i] *= 1.0f - values[i];
-    }
+  if (part.magnitude.is_present()) values = dora_factors(ctx, weight, part);
+  const bool has_bias = bias.raw() != nullptr;
+  if (part.layer_bias.is_present()) {
+    offset = part.layer_bias.floats();
+    const std::vector<float> replaced =
+        has_bias ? host_floats(ctx, bias) : std::vector<float>(size);
+    for (size_t i = 0; i < size; ++i) offset[i] -= values[i] * replaced[i];
+  } else if (part.magnitude.is_present() && has_bias) {
+    offset = host_floats(ctx, bias);
+    for (size_t i = 0; i < size; ++i) offset[i] *= 1.0f - values[i];
   }
   if (part.bias.is_present()) {
     const std::vector<float> own = part.bias.floats();
@@ -50,7 +59,7 @@ std::vector<SliceAffine> slice_affines(const ExecContext& ctx, const Adapter& ad
                                        const ModelDims& dims, const DecoderWeights& weights) {
   std::vector<SliceAffine> affines;
   for (const AdapterPair& pair : adapter.pairs()) {
-    if (!pair.magnitude.is_present() && !pair.bias.is_present()) continue;
+    if (!has_affine(pair)) continue;
     const DecoderLayer& layer = weights.layers[static_cast<size_t>(pair.layer)];
     int64_t first = 0;
     for (int i = 0; i < pair.module->num_projections; ++i) {
@@ -68,8 +77,7 @@ std::vector<SliceAffine> slice_affines(const ExecContext& ctx, const Adapter& ad
 int64_t affine_bytes(const Adapter& adapter) {
   int64_t bytes = 0;
   for (const AdapterPair& pair : adapter.pairs()) {
-    const bool has_any = pair.magnitude.is_present() || pair.bias.is_present();
-    if (has_any) bytes += 2 * pair.out_features * int64_t{sizeof(float)};
+    if (has_affine(pair)) bytes += 2 * pair.out_features * int64_t{sizeof(float)};
   }
   return bytes;
 }

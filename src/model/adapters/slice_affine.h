@@ -13,7 +13,8 @@ struct DecoderWeights;
 
 /// What an adapter does to one slice of a site once its delta is added: y = factor y + offset, as
 /// apply_affines takes it. DoRA has both where the model has a bias c, since c stays out of the
-/// scaling: factor f, offset (1 - f) c. A bias of lora_B is an offset beside factors of 1.
+/// scaling: factor f, offset (1 - f) c. A bias of lora_B is an offset beside factors of 1, and so
+/// is what a bias in place of the layer's own differs from it.
 struct SliceAffine {
   int64_t layer;
   Projection projection;

@@ -19,7 +19,7 @@
 namespace heddle::model {
 namespace {
 
-/// Stored bytes that are packed before their pages are given back.
+/// Stored bytes that are read before they are packed.
 constexpr size_t kPieceBytes = size_t{4} << 20;
 /// The same on the way to a GPU: enough for all threads and for a copy that takes longer than it
 /// takes to begin it.
@@ -100,7 +100,7 @@ class Loader {
 
   void count_bytes() {
     for (const std::string_view name : source_.names()) {
-      if (!is_ignored(name)) total_bytes_ += std::ssize(source_.tensor(name).data);
+      if (!is_ignored(name)) total_bytes_ += static_cast<int64_t>(source_.tensor(name).num_bytes);
     }
   }
 
@@ -193,7 +193,9 @@ class Loader {
   std::vector<float> values(const std::string& name, int64_t size) {
     const StoredTensor tensor = checked(name, 1, size, 1);
     std::vector<float> values(static_cast<size_t>(size));
-    dequantize(values, tensor.type, tensor.data);
+    std::vector<std::byte> stored(tensor.num_bytes);
+    source_.read(tensor, 0, stored);
+    dequantize(values, tensor.type, stored);
     return values;
   }
 
@@ -269,9 +271,9 @@ class Loader {
     });
   }
 
-  /// Brings a weight to a GPU as it is stored, or packed: read from the file by all threads, and
-  /// not through its mapping: where a page fault is dear that took twice as long, 14.6 GB/s of bf16
-  /// against 34.0 on a machine with an H100.
+  /// Brings a weight to a GPU as it is stored, or packed: read from the file by all threads. A
+  /// mapping took twice as long where a page fault is dear, 14.6 GB/s of bf16 against 34.0 on a
+  /// machine with an H100.
   void upload(const StoredTensor& tensor, const PackedWeight& weight, int64_t first_row,
               bool interleaved, std::byte* placed, bool as_rows) {
     for_ranges(tensor, weight, kUploadedPieceBytes, first_row, [&](const Range& range) {
@@ -352,32 +354,30 @@ class Loader {
   void for_pieces(const StoredTensor& tensor, const PackedWeight& weight, RowQuantizer* quantizer,
                   int64_t first_row, bool interleaved, const Take& take) {
     const size_t row_bytes = stored_bytes(tensor.type, weight.in_features);
-    const size_t begin = static_cast<size_t>(first_row) * row_bytes;
     const size_t piece_bytes = quantizer != nullptr ? kQuantizedPieceBytes : kPieceBytes;
     for_ranges(tensor, weight, piece_bytes, first_row, [&](const Range& range) {
-      std::span<const std::byte> rows =
-          interleaved ? deinterleaved(tensor, begin, range.row, range.num_rows, row_bytes)
-                      : tensor.data.subspan(range.first, range.length);
+      rows_.resize(range.length);
+      read_in_parallel(tensor, first_row, range, interleaved, row_bytes);
+      std::span<const std::byte> rows = rows_;
       if (quantizer != nullptr) rows = quantizer->quantize(tensor, first_row + range.row, rows);
       take(range.row, range.num_rows, rows);
-      if (!interleaved) source_.release(tensor, range.first, range.length);
     });
-    if (interleaved) {  // its pieces read rows from anywhere in a head
-      source_.release(tensor, begin, static_cast<size_t>(weight.out_features) * row_bytes);
-    }
   }
 
-  /// Rows [row, row + num_rows) in Hugging Face's order of the matrix that begins at byte `begin`.
-  std::span<const std::byte> deinterleaved(const StoredTensor& tensor, size_t begin, int64_t row,
-                                           int64_t num_rows, size_t row_bytes) {
-    rows_.resize(static_cast<size_t>(num_rows) * row_bytes);
-    for (int64_t i = 0; i < num_rows; ++i) {
-      std::memcpy(rows_.data() + static_cast<size_t>(i) * row_bytes,
-                  tensor.data.data() + begin +
-                      static_cast<size_t>(config_.interleaved_row(row + i)) * row_bytes,
-                  row_bytes);
-    }
-    return rows_;
+  /// Reads a range of a weight into rows_ by all threads. It begins at row `first_row` of the
+  /// tensor.
+  void read_in_parallel(const StoredTensor& tensor, int64_t first_row, const Range& range,
+                        bool interleaved, size_t row_bytes) {
+    const auto rows_at_once =
+        std::max<int64_t>(static_cast<int64_t>(kCopiedBytes / std::max<size_t>(row_bytes, 1)), 1);
+    const int64_t num_parts = ceil_div(range.num_rows, rows_at_once);
+    throwing_parallel_for(host_, num_parts, 1, [&](int64_t begin, int64_t end) {
+      const int64_t first = begin * rows_at_once;
+      const int64_t last = std::min(end * rows_at_once, range.num_rows);
+      read_rows(tensor, first_row, range.row + first, interleaved, row_bytes,
+                std::span(rows_).subspan(static_cast<size_t>(first) * row_bytes,
+                                         static_cast<size_t>(last - first) * row_bytes));
+    });
   }
 
   const ExecContext& ctx_;
@@ -391,7 +391,7 @@ class Loader {
   std::optional<RowQuantizer> rounder_;    // to the activations' dtype, of dense matrices
   std::optional<WeightUpload> upload_;     // to a GPU
   int64_t done_bytes_ = 0, total_bytes_ = 0;
-  std::vector<std::byte> rows_;  // of a piece, in another order than the file's
+  std::vector<std::byte> rows_;  // of a piece, in Hugging Face's order
   DecoderWeights weights_;
   std::span<std::byte> free_;  // of the last chunk
   std::set<std::string, std::less<>> used_;

@@ -2,16 +2,25 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
+#include <utility>
 
 #include "heddle/core/error.h"
 
+#include "files/json_tree.h"
+#include "files/json_value.h"
 #include "files/printable.h"
+#include "model/families/families.h"
 
 namespace heddle::model {
 namespace {
 
 /// Far above any model; traits of each layer are made before its tensors are looked for.
 constexpr int64_t kMaxLayers = 1 << 16;
+
+/// What llama.cpp calls the text halves of models that take more than text.
+constexpr std::array<std::pair<std::string_view, const Family*>, 2> kGgufTextHalves = {
+    {{"qwen2vl", &kQwen2}, {"qwen3vl", &kQwen3}}};
 
 void read_extents(const ModelFacts& facts, DecoderConfig& config) {
   const Settings& s = facts.settings;
@@ -55,23 +64,106 @@ void refuse_experts(const Settings& settings) {
 }
 
 /// The names by which a format knows the families: "gemma2, llama, qwen2".
-std::string known(std::string_view Family::*name) {
+std::string known_gguf() {
   std::string list;
   for (const Family* family : families()) {
-    if ((family->*name).empty()) continue;
-    if (!list.empty()) list += ", ";
-    list += family->*name;
+    if (family->gguf_architecture.empty()) continue;
+    list += list.empty() ? "" : ", ";
+    list += family->gguf_architecture;
+  }
+  for (const auto& [architecture, family] : kGgufTextHalves) {
+    list += ", ";
+    list += architecture;
   }
   return list;
 }
 
-const Family& find_family(std::string_view Family::*name, std::string_view value,
-                          const std::string& where) {
+const Family& find_gguf_family(const GgufSettings& settings) {
+  const std::string& value = settings.architecture();
   for (const Family* family : families()) {
-    if (!value.empty() && family->*name == value) return *family;
+    if (!value.empty() && family->gguf_architecture == value) return *family;
   }
-  throw_error(ErrorCode::kUnsupported, where, " is ", files::printable(value),
-              ", supported: ", known(name));
+  for (const auto& [architecture, family] : kGgufTextHalves) {
+    if (architecture == value) return *family;
+  }
+  throw_error(ErrorCode::kUnsupported, settings.path(), ": general.architecture is ",
+              files::printable(value), ", supported: ", known_gguf());
+}
+
+/// What a folder holds: a family's model, or a model whose text half is one.
+struct FolderKind {
+  const Family* family = nullptr;
+  const Wrapper* wrapper = nullptr;
+};
+
+/// The kind whose `name` is the value; a setting calls both by the same key.
+std::optional<FolderKind> find_kind(std::string_view Family::*name, std::string_view Wrapper::*of,
+                                    std::string_view value) {
+  for (const Family* family : families()) {
+    if (family->*name == value) return FolderKind{family};
+  }
+  for (const Wrapper& wrapper : wrappers()) {
+    if (wrapper.*of == value) return FolderKind{wrapper.family, &wrapper};
+  }
+  return std::nullopt;
+}
+
+std::string known(std::string_view Family::*name, std::string_view Wrapper::*of) {
+  std::string list;
+  for (const Family* family : families()) {
+    list += list.empty() ? "" : ", ";
+    list += family->*name;
+  }
+  for (const Wrapper& wrapper : wrappers()) {
+    list += ", ";
+    list += wrapper.*of;
+  }
+  return list;
+}
+
+/// By architectures, or where that is missing by model_type, as transformers' AutoModel does.
+FolderKind folder_kind(const JsonSettings& settings) {
+  const SettingName architectures{"architectures", ""}, type{"model_type", ""};
+  const std::vector<std::string> names =
+      settings.has(architectures) ? settings.texts(architectures) : std::vector<std::string>();
+  if (names.empty()) {
+    HEDDLE_CHECK(settings.has(type), settings.path(), ": has neither ", settings.key(architectures),
+                 " nor ", settings.key(type), ", expected the model's class or type");
+    const std::string value = settings.text(type);
+    if (const auto kind = find_kind(&Family::model_type, &Wrapper::model_type, value)) return *kind;
+    throw_error(ErrorCode::kUnsupported, settings.where(type), " is ", files::printable(value),
+                ", supported: ", known(&Family::model_type, &Wrapper::model_type));
+  }
+  HEDDLE_CHECK(names.size() == 1, settings.where(architectures), " has ", names.size(),
+               " entries, expected one");
+  const auto kind = find_kind(&Family::architecture, &Wrapper::architecture, names.front());
+  if (kind) return *kind;
+  throw_error(ErrorCode::kUnsupported, settings.where(architectures), " is ",
+              files::printable(names.front()),
+              ", supported: ", known(&Family::architecture, &Wrapper::architecture));
+}
+
+void check_text_type(const JsonSettings& text, const Wrapper& wrapper) {
+  const SettingName type{"model_type", ""};
+  const std::string value = text.text_or(type, wrapper.text_type);
+  // The older form of Qwen2-VL has no text_config; its settings are of the whole model's type.
+  if (value == wrapper.text_type || value == wrapper.model_type) return;
+  throw_error(ErrorCode::kUnsupported, text.where(type), " is ", files::printable(value), ", a ",
+              wrapper.architecture, " is supported with ", wrapper.text_type);
+}
+
+void refuse_quantized(const Settings& settings) {
+  const SettingName method{"quantization_config.quant_method", ""};
+  const SettingName of_mlx{"quantization", ""};
+  if (settings.has(of_mlx)) {
+    throw_error(ErrorCode::kUnsupported, settings.where(of_mlx),
+                " is set: the weights are packed by MLX, which is not supported; take the model in "
+                "bfloat16 or as GGUF");
+  }
+  if (!settings.has({"quantization_config", ""})) return;
+  throw_error(ErrorCode::kUnsupported, settings.where(method), " is ",
+              files::printable(settings.text_or(method, "not said")),
+              ", weights of that kind are not supported; take the model in bfloat16 or as GGUF");
 }
 
 DecoderConfig read(const Family& family, const ModelFacts& facts) {
@@ -99,29 +191,48 @@ int64_t stretched_context(const DecoderConfig& config) {
 }  // namespace
 
 DecoderConfig read_gguf_config(const GgufSettings& settings, const WeightSource& weights) {
-  const Family& family = find_family(&Family::gguf_architecture, settings.architecture(),
-                                     settings.path() + ": general.architecture");
+  const Family& family = find_gguf_family(settings);
   DecoderConfig config = read(family, {settings, weights});
   config.name = std::string(settings.file().get_or<std::string_view>("general.name", ""));
   return config;
 }
 
-DecoderConfig read_folder_config(const JsonSettings& settings, const WeightSource& weights) {
-  const SettingName method{"quantization_config.quant_method", ""};
-  if (settings.has({"quantization_config", ""})) {
-    throw_error(ErrorCode::kUnsupported, settings.where(method), " is ",
-                files::printable(settings.text_or(method, "not said")),
-                ", weights of that kind are not supported; take the model in bfloat16 or as GGUF");
+FolderConfig read_folder_config(const files::Json& object, const std::string& path,
+                                const WeightSource& weights) {
+  const JsonSettings whole(object, path);
+  refuse_quantized(whole);
+  const auto [family, wrapper] = folder_kind(whole);
+  const auto defaults = files::parse_json(
+      wrapper != nullptr ? wrapper->folder_defaults : family->folder_defaults, "defaults");
+  FolderConfig result;
+  result.is_text_half = wrapper != nullptr;
+  const SettingName text{"text_config", ""};
+  if (wrapper == nullptr || !whole.has(text)) {
+    const JsonSettings settings(object, path, "", &*defaults);
+    whole.mark_void({SettingName{"architectures", ""}});
+    if (wrapper != nullptr) check_text_type(settings, *wrapper);
+    result.decoder = read(*family, {settings, weights});
+    result.unread = settings.unread();
+  } else {
+    const files::Json& half = object.at("text_config");
+    HEDDLE_CHECK(half.is_object(), whole.where(text), " is ", files::json_kind(half),
+                 ", expected an object");
+    const JsonSettings settings(half, path, "text_config.", &*defaults);
+    refuse_quantized(settings);
+    check_text_type(settings, *wrapper);
+    const SettingName tied{"tie_word_embeddings", ""};
+    const bool text_says = wrapper->either_ties && settings.flag_or(tied, false);
+    const files::Json fallback =
+        files::JsonObject{{"tie_word_embeddings", wrapper->tied_by_default}};
+    const JsonSettings outer(object, path, "", &fallback);
+    whole.mark_void({tied});
+    settings.mark_void({tied});
+    result.decoder = read(*family, {settings, weights, text_says ? &settings : &outer});
+    result.unread = settings.unread();
+    for (std::string& key : whole.unread()) result.unread.push_back(std::move(key));
   }
-  const SettingName architectures{"architectures", ""};
-  const std::vector<std::string> names = settings.texts(architectures);
-  HEDDLE_CHECK(names.size() == 1, settings.where(architectures), " has ", names.size(),
-               " entries, expected one");
-  const Family& family =
-      find_family(&Family::architecture, names.front(), settings.where(architectures));
-  DecoderConfig config = read(family, {settings, weights});
-  config.context_length = stretched_context(config);
-  return config;
+  result.decoder.context_length = stretched_context(result.decoder);
+  return result;
 }
 
 void read_attention_bias(const ModelFacts& facts, DecoderConfig& config) {
@@ -139,9 +250,9 @@ void read_mlp_bias(const ModelFacts& facts, DecoderConfig& config) {
 }
 
 void read_tied_head(const ModelFacts& facts, DecoderConfig& config, bool by_default) {
-  config.tied_head = facts.settings.is_gguf()
-                         ? !facts.weights.contains("output.weight")
-                         : facts.settings.flag_or({"tie_word_embeddings", ""}, by_default);
+  const Settings& settings = facts.tying != nullptr ? *facts.tying : facts.settings;
+  config.tied_head = settings.is_gguf() ? !facts.weights.contains("output.weight")
+                                        : settings.flag_or({"tie_word_embeddings", ""}, by_default);
 }
 
 GateActivation read_activation(const Settings& settings, const SettingName& name,

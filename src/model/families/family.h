@@ -3,7 +3,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "files/json.h"
 #include "model/decoder/decoder_config.h"
 #include "model/source/settings.h"
 #include "model/source/weight_source.h"
@@ -14,6 +16,8 @@ namespace heddle::model {
 struct ModelFacts {
   const Settings& settings;
   const WeightSource& weights;
+  /// Where a folder says of the whole model whether the embedding is the head; null: the settings.
+  const Settings* tying = nullptr;
 };
 
 /// A family of models: what its files call it, and how its configuration becomes traits. To add one
@@ -22,19 +26,40 @@ struct Family {
   std::string_view name;               // "qwen2"
   std::string_view architecture;       // of config.json: "Qwen2ForCausalLM"
   std::string_view gguf_architecture;  // general.architecture of GGUF; empty: none of its own
+  std::string_view model_type;         // of config.json: "qwen2"
+  /// What a config.json may leave out: a JSON object of what transformers' class takes for it.
+  std::string_view folder_defaults;
   /// Sets what differs from a Llama; `config` has the extents by then.
   void (*read)(const ModelFacts& facts, DecoderConfig& config);
 };
 
+/// A model that takes more than text, and whose text half is of a family.
+struct Wrapper {
+  std::string_view architecture, model_type;  // of config.json
+  std::string_view text_type;                 // the model_type of its text_config
+  const Family* family;
+  std::string_view folder_defaults;  // of its text half
+  bool tied_by_default;              // whether the embedding is the head where nothing says it
+  bool either_ties = false;          // text_config may say it, too, not what is around it alone
+};
+
 /// All families, by name.
 [[nodiscard]] std::span<const Family* const> families();
+[[nodiscard]] std::span<const Wrapper> wrappers();
 
 /// Reads and checks the configuration of a model. Errors name file, key and both values.
 [[nodiscard]] DecoderConfig read_gguf_config(const GgufSettings& settings,
                                              const WeightSource& weights);
-/// The same of a folder's config.json.
-[[nodiscard]] DecoderConfig read_folder_config(const JsonSettings& settings,
-                                               const WeightSource& weights);
+
+/// What a config.json says.
+struct FolderConfig {
+  DecoderConfig decoder;
+  std::vector<std::string> unread;  // settings that nothing asked for: "text_config.new"
+  bool is_text_half = false;        // of a model that takes more than text
+};
+/// The same of a folder's config.json, of a wrapper's the text half.
+[[nodiscard]] FolderConfig read_folder_config(const files::Json& object, const std::string& path,
+                                              const WeightSource& weights);
 
 // For the families' readers.
 

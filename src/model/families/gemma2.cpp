@@ -1,5 +1,7 @@
 #include <cmath>
 
+#include "heddle/core/error.h"
+
 #include "model/families/families.h"
 #include "model/families/gemma.h"
 #include "model/source/rotation_settings.h"
@@ -21,6 +23,10 @@ void read_gemma(const ModelFacts& facts, DecoderConfig& config, int64_t layers_o
       1.0f / root(s.positive_or({"query_pre_attn_scalar", ""}, static_cast<double>(scalar)));
   config.logits_soft_cap =
       static_cast<float>(s.number_or({"final_logit_softcapping", "final_logit_softcapping"}, 0.0));
+  const SettingName bidirectional{"use_bidirectional_attention", ""};  // of embedding models
+  if (s.flag_or(bidirectional, false)) {
+    throw_error(ErrorCode::kUnsupported, s.where(bidirectional), " is true, supported: false");
+  }
   read_attention_bias(facts, config);
   read_tied_head(facts, config, true);
 }
@@ -38,12 +44,20 @@ void read_gemma2(const ModelFacts& facts, DecoderConfig& config) {
   read_windows(s, config, window, [](const Settings&, int64_t layer) { return layer % 2 == 0; });
 }
 
+constexpr std::string_view kDefaults =
+    R"({"vocab_size": 256000, "hidden_size": 2304, "intermediate_size": 9216,
+    "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim":
+    256, "max_position_embeddings": 8192, "attn_logit_softcapping": 50.0,
+    "final_logit_softcapping": 30.0})";
+
 }  // namespace
 
 /// Every other layer sees a window; scores and logits have soft caps.
 const Family kGemma2 = {.name = "gemma2",
                         .architecture = "Gemma2ForCausalLM",
                         .gguf_architecture = "gemma2",
+                        .model_type = "gemma2",
+                        .folder_defaults = kDefaults,
                         .read = read_gemma2};
 
 }  // namespace heddle::model

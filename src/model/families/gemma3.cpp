@@ -24,6 +24,11 @@ void read_gemma3(const ModelFacts& facts, DecoderConfig& config) {
   for (LayerTraits& layer : config.layers) layer.rotation = layer.window < 0 ? 0 : kSliding;
 }
 
+constexpr std::string_view kDefaults =
+    R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
+    "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim":
+    256, "max_position_embeddings": 131072})";
+
 }  // namespace
 
 /// Five of six layers see a window and turn by a base of their own; q and k of each head are
@@ -31,6 +36,8 @@ void read_gemma3(const ModelFacts& facts, DecoderConfig& config) {
 const Family kGemma3 = {.name = "gemma3",
                         .architecture = "Gemma3ForCausalLM",
                         .gguf_architecture = "gemma3",
+                        .model_type = "gemma3_text",
+                        .folder_defaults = kDefaults,
                         .read = read_gemma3};
 
 }  // namespace heddle::model

@@ -21,12 +21,18 @@ void read_granite(const ModelFacts& facts, DecoderConfig& config) {
   read_tied_head(facts, config, false);
 }
 
+constexpr std::string_view kDefaults =
+    R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 2048})";
+
 }  // namespace
 
 /// A Llama with scales of its embedding, residuals, scores and logits.
 const Family kGranite = {.name = "granite",
                          .architecture = "GraniteForCausalLM",
                          .gguf_architecture = "granite",
+                         .model_type = "granite",
+                         .folder_defaults = kDefaults,
                          .read = read_granite};
 
 }  // namespace heddle::model

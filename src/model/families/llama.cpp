@@ -13,12 +13,18 @@ void read_llama(const ModelFacts& facts, DecoderConfig& config) {
   read_tied_head(facts, config, false);
 }
 
+constexpr std::string_view kDefaults =
+    R"({"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 2048})";
+
 }  // namespace
 
 /// Llama 1 to 3.x, and what has its shape: Mistral in GGUF, SmolLM 1 and 2, Vicuna.
 const Family kLlama = {.name = "llama",
                        .architecture = "LlamaForCausalLM",
                        .gguf_architecture = "llama",
+                       .model_type = "llama",
+                       .folder_defaults = kDefaults,
                        .read = read_llama};
 
 }  // namespace heddle::model

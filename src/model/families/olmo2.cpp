@@ -14,12 +14,19 @@ void read_olmo2(const ModelFacts& facts, DecoderConfig& config) {
   read_tied_head(facts, config, false);
 }
 
+constexpr std::string_view kDefaults =
+    R"({"vocab_size": 50304, "hidden_size": 4096, "intermediate_size": 11008,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-05})";
+
 }  // namespace
 
 /// Norms stand behind attention and MLP alone; q and k are normalised over all heads.
 const Family kOlmo2 = {.name = "olmo2",
                        .architecture = "Olmo2ForCausalLM",
                        .gguf_architecture = "olmo2",
+                       .model_type = "olmo2",
+                       .folder_defaults = kDefaults,
                        .read = read_olmo2};
 
 }  // namespace heddle::model

@@ -19,6 +19,11 @@ void read_phi3(const ModelFacts& facts, DecoderConfig& config) {
   read_tied_head(facts, config, false);
 }
 
+constexpr std::string_view kDefaults =
+    R"({"vocab_size": 32064, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers":
+    32, "num_attention_heads": 32, "max_position_embeddings": 4096,
+    "original_max_position_embeddings": 4096, "rms_norm_eps": 1e-05})";
+
 }  // namespace
 
 /// A Llama whose q, k and v are one tensor, and gate and up another; long sequences turn by factors
@@ -26,6 +31,8 @@ void read_phi3(const ModelFacts& facts, DecoderConfig& config) {
 const Family kPhi3 = {.name = "phi3",
                       .architecture = "Phi3ForCausalLM",
                       .gguf_architecture = "phi3",
+                      .model_type = "phi3",
+                      .folder_defaults = kDefaults,
                       .read = read_phi3};
 
 }  // namespace heddle::model

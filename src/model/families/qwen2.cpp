@@ -24,12 +24,19 @@ void read_qwen2(const ModelFacts& facts, DecoderConfig& config) {
   read_tied_head(facts, config, false);
 }
 
+constexpr std::string_view kDefaults =
+    R"({"vocab_size": 151936, "hidden_size": 4096, "intermediate_size": 22016,
+    "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+    "max_position_embeddings": 32768, "sliding_window": 4096})";
+
 }  // namespace
 
 /// A Llama with biases of q, k and v. Qwen2 and Qwen2.5.
 const Family kQwen2 = {.name = "qwen2",
                        .architecture = "Qwen2ForCausalLM",
                        .gguf_architecture = "qwen2",
+                       .model_type = "qwen2",
+                       .folder_defaults = kDefaults,
                        .read = read_qwen2};
 
 }  // namespace heddle::model

@@ -48,12 +48,19 @@ void read_smollm3(const ModelFacts& facts, DecoderConfig& config) {
   read_tied_head(facts, config, true);
 }
 
+constexpr std::string_view kDefaults =
+    R"({"vocab_size": 128256, "hidden_size": 2048, "intermediate_size": 11008,
+    "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 4,
+    "max_position_embeddings": 32768})";
+
 }  // namespace
 
 /// A Llama in which some layers are not rotated.
 const Family kSmolLm3 = {.name = "smollm3",
                          .architecture = "SmolLM3ForCausalLM",
                          .gguf_architecture = "smollm3",
+                         .model_type = "smollm3",
+                         .folder_defaults = kDefaults,
                          .read = read_smollm3};
 
 }  // namespace heddle::model

@@ -2,65 +2,170 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <filesystem>
 
 #include "heddle/core/error.h"
 
-#include "files/json_text.h"
 #include "files/json_value.h"
 #include "files/printable.h"
 #include "model/families/family.h"
 #include "model/source/read_json.h"
-#include "model/source/settings.h"
+#include "model/source/setting_types.h"
 
 namespace heddle::model {
 namespace {
 
 constexpr const char* kConfig = "config.json";
-constexpr const char* kGenerationConfig = "generation_config.json";
 
-/// Keys of config.json that say nothing of what the model computes, or what is said elsewhere.
-constexpr std::array kNeutralSettings = {"_attn_implementation_autoset",
-                                         "_name_or_path",
-                                         "_sliding_window_pattern",  // layer_types say it
-                                         "architectures",
-                                         "attention_dropout",
-                                         "auto_map",
-                                         "bos_token_id",
-                                         "cache_implementation",
-                                         "chunk_size_feed_forward",
-                                         "dtype",
-                                         "embd_pdrop",
-                                         "eos_token_id",
-                                         "id2label",
-                                         "initializer_range",
-                                         "is_encoder_decoder",
-                                         "label2id",
-                                         "model_type",
-                                         "output_attentions",
-                                         "output_hidden_states",
-                                         "pad_token_id",
-                                         "pretraining_tp",
-                                         "problem_type",
-                                         "resid_pdrop",
-                                         "return_dict",
-                                         "torch_dtype",
-                                         "transformers_version",
-                                         "unsloth_fixed",
-                                         "unsloth_version",
-                                         "use_cache"};
+constexpr std::string_view kTextConfig = "text_config.";
+constexpr size_t kComparedBytes = size_t{1} << 20;
+
+/// What the tensors of vision, sound and the way from there to the text half begin with, with
+/// "model." before or not.
+constexpr std::array<std::string_view, 5> kOtherHalves = {
+    "visual.", "vision_tower.", "vision_model.", "multi_modal_projector.", "audio_tower."};
+
+bool is_of_other_half(std::string_view name) {
+  if (name.starts_with("model.")) name.remove_prefix(6);
+  return std::ranges::any_of(kOtherHalves, [&](auto prefix) { return name.starts_with(prefix); });
+}
+
+/// The number behind the prefix, or -1: 3 in "model.layers.3.mlp.up_proj.weight".
+int64_t layer_of(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return -1;
+  name.remove_prefix(prefix.size());
+  int64_t layer = -1;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+  return error == std::errc() && end != name.data() + name.size() && *end == '.' ? layer : -1;
+}
+
+/// Whether both have the same bytes, read piece by piece.
+bool are_equal(const WeightSource& source, const StoredTensor& a, const StoredTensor& b) {
+  if (a.type != b.type || a.rank != b.rank || a.rows != b.rows || a.columns != b.columns) {
+    return false;
+  }
+  std::vector<std::byte> of_a, of_b;
+  for (size_t first = 0; first < a.num_bytes; first += kComparedBytes) {
+    const size_t size = std::min(kComparedBytes, a.num_bytes - first);
+    of_a.resize(size);
+    of_b.resize(size);
+    source.read(a, first, of_a);
+    source.read(b, first, of_b);
+    if (of_a != of_b) return false;
+  }
+  return true;
+}
+
+/// Error that says what a folder without config.json may be.
+files::JsonTree read_model_config(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::exists(folder + "/" + kConfig, error)) return read_json(folder + "/" + kConfig);
+  std::string names;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() != ".gguf") continue;
+    names += (names.empty() ? "" : ", ") + files::printable(entry.path().filename().string());
+  }
+  HEDDLE_CHECK(
+      names.empty(), folder, ": has no ", kConfig,
+      ", but GGUF files, name one of them instead of the folder: ", files::printable(names, 400));
+  HEDDLE_CHECK(!fs::exists(folder + "/adapter_config.json", error), folder,
+               ": is the folder of an adapter, expected that of the model that it was made for");
+  throw_error(ErrorCode::kInvalidArgument, folder, ": has no ", kConfig,
+              ", expected a folder that transformers saved, or a GGUF file");
+}
+
+/// "3 tensors, the first \"v_head.summary.weight\"".
+std::string shown(const std::vector<std::string>& names) {
+  return std::to_string(names.size()) + (names.size() == 1 ? " tensor, " : " tensors, the first ") +
+         files::quote(names.front());
+}
 
 }  // namespace
 
 FolderModel::FolderModel(const std::string& folder)
-    : folder_(folder), text_(folder), settings_(read_json(file(kConfig))), weights_(folder) {
-  const JsonSettings settings(*settings_, file(kConfig));
-  config_ = read_folder_config(settings, weights_);
-  for (const std::string& key : settings.unread()) {
-    const auto& value = settings_->at(key);
-    const bool is_neutral = std::ranges::find(kNeutralSettings, key) != kNeutralSettings.end();
-    if (!is_neutral && !value.is_null() && !files::is_bool(value, false)) unread_.push_back(key);
+    : folder_(folder), text_(folder), settings_(read_model_config(folder)), weights_(folder) {
+  check_config_types(*settings_, file(kConfig));
+  if (has_file(kGenerationConfig)) {
+    check_setting_types(*read_json(file(kGenerationConfig)), file(kGenerationConfig) + ": ",
+                        generation_setting_types());
   }
+  text_.check_types();
+  read_config();
+  find_head();
+}
+
+void FolderModel::read_config() {
+  FolderConfig read = read_folder_config(*settings_, file(kConfig), weights_);
+  config_ = std::move(read.decoder);
+  names_ = folder_tensor_names(config_, weights_);
+  for (std::string& key : read.unread) {
+    const bool is_nested = key.starts_with(kTextConfig);
+    const std::string name = is_nested ? key.substr(kTextConfig.size()) : key;
+    const auto& value = is_nested ? settings_->at("text_config").at(name) : settings_->at(name);
+    if (is_neutral_setting(name) || value.is_null() || files::is_bool(value, false)) continue;
+    unread_.push_back(std::move(key));
+  }
+  for (std::string& key : unknown_rope_settings(*settings_)) unread_.push_back(std::move(key));
+  leave_out_tensors(read.is_text_half);
+}
+
+/// Tensors that no decoder has: of the half that sees images, of heads that training alone uses, of
+/// layers past the last one. Others that have no place are refused when the weights are loaded.
+void FolderModel::leave_out_tensors(bool is_text_half) {
+  std::vector<std::string> other_half, outside, past_the_last;
+  for (const std::string_view name : weights_.names()) {
+    const bool is_inside = name.starts_with(names_.decoder_prefix) || name == names_.output;
+    if (is_text_half && is_of_other_half(name)) {
+      other_half.emplace_back(name);
+    } else if (!is_inside) {
+      outside.emplace_back(name);
+    } else if (layer_of(name, names_.layer_prefix) >= config_.num_layers) {
+      past_the_last.emplace_back(name);
+    }
+  }
+  for (const auto* names : {&other_half, &outside, &past_the_last}) {
+    for (const std::string& name : *names) weights_.leave_out(name);
+  }
+  if (is_text_half) {
+    notes_.push_back(folder_ + ": the model takes more than text, its text half alone is loaded" +
+                     (other_half.empty() ? "" : ", without " + shown(other_half)));
+  }
+  if (!outside.empty()) {
+    warnings_.push_back(weights_.path() + ": " + shown(outside) + ", of no part of a " +
+                        config_.family + " model, not loaded");
+  }
+  if (!past_the_last.empty()) {
+    warnings_.push_back(weights_.path() + ": " + shown(past_the_last) +
+                        ", of layers past the last, not loaded: num_hidden_layers of " +
+                        file(kConfig) + " is " + std::to_string(config_.num_layers));
+  }
+  std::vector<std::string> missing = weights_.missing();
+  std::erase_if(missing, [&](const std::string& name) {
+    return name.ends_with(names_.ignored_suffix) || (is_text_half && is_of_other_half(name));
+  });
+  if (!missing.empty()) {
+    warnings_.push_back(weights_.path() + ": lists " + shown(missing) + ", that no file has");
+  }
+}
+
+/// Which tensors are embedding and head of a model that ties them: the one that is there, or both
+/// where they differ, as in transformers.
+void FolderModel::find_head() {
+  if (!config_.tied_head || !weights_.contains(names_.output)) return;
+  if (!weights_.contains(names_.embedding)) {
+    names_.embedding = names_.output;
+    return;
+  }
+  if (are_equal(weights_, weights_.tensor(names_.embedding), weights_.tensor(names_.output))) {
+    return;
+  }
+  config_.tied_head = false;
+  if (files::find_member(*settings_, "tie_word_embeddings") == nullptr) return;
+  warnings_.push_back(file(kConfig) + ": tie_word_embeddings is true, yet " + weights_.path() +
+                      " has " + files::quote(names_.output) + " that differs from " +
+                      files::quote(names_.embedding) + "; both are used as they are");
 }
 
 bool FolderModel::has_file(const char* name) const {
@@ -85,33 +190,20 @@ ModelNames FolderModel::names() const {
   return folder_model_names(folder_, std::string(is_named ? files::text_of(*found) : ""));
 }
 
-tokenizer::Tokenizer FolderModel::tokenizer() const {
-  return text_.tokenizer(config_.vocab_size, std::string(kConfig) + ": vocab_size");
-}
+tokenizer::Tokenizer FolderModel::tokenizer() const { return text_.tokenizer(); }
 
 std::vector<int32_t> FolderModel::end_tokens() const {
   // What generation_config.json says counts, as in transformers.
-  std::vector<int32_t> ids;
   for (const char* name : {kGenerationConfig, kConfig}) {
     if (!has_file(name)) continue;
-    const auto settings = read_json(file(name));
-    const files::Json* const found = files::find_member(*settings, "eos_token_id");
-    if (found == nullptr || found->is_null()) continue;
-    const auto add = [&](const files::Json& entry) {
-      const auto id = files::integer_in(entry, 0, config_.vocab_size - 1);
-      HEDDLE_CHECK(id, file(name), ": eos_token_id is ", files::printable(files::json_text(*found)),
-                   ", expected ids below ", config_.vocab_size);
-      const auto value = static_cast<int32_t>(*id);
-      if (std::ranges::find(ids, value) == ids.end()) ids.push_back(value);
-    };
-    if (found->is_array()) {
-      for (const files::Json& id : found->get_array()) add(id);
-    } else {
-      add(*found);
-    }
-    break;
+    if (auto ids = read_end_token_ids(file(name), config_.vocab_size)) return *ids;
   }
-  return ids;
+  return {};
+}
+
+GenerationConfig FolderModel::generation_config() const {
+  if (!has_file(kGenerationConfig)) return {};
+  return read_generation_config(file(kGenerationConfig));
 }
 
 }  // namespace heddle::model

@@ -21,12 +21,15 @@ class FolderModel : public ModelFiles {
   [[nodiscard]] std::vector<std::string> file_paths() const override;
   [[nodiscard]] const DecoderConfig& config() const override { return config_; }
   [[nodiscard]] const WeightSource& weights() const override { return weights_; }
-  [[nodiscard]] TensorNames tensor_names() const override { return folder_tensor_names(config_); }
+  [[nodiscard]] TensorNames tensor_names() const override { return names_; }
   [[nodiscard]] ModelNames names() const override;
   [[nodiscard]] std::string settings_path() const override;
   [[nodiscard]] std::vector<std::string> unread_settings() const override { return unread_; }
+  [[nodiscard]] std::vector<std::string> warnings() const override { return warnings_; }
+  [[nodiscard]] std::vector<std::string> notes() const override { return notes_; }
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
   [[nodiscard]] std::vector<int32_t> end_tokens() const override;
+  [[nodiscard]] GenerationConfig generation_config() const override;
   [[nodiscard]] chat_template::ChatTemplates chat_templates() const override {
     return text_.chat_templates();
   }
@@ -38,13 +41,17 @@ class FolderModel : public ModelFiles {
  private:
   [[nodiscard]] std::string file(const char* name) const { return folder_ + "/" + name; }
   [[nodiscard]] bool has_file(const char* name) const;
+  void read_config();
+  void leave_out_tensors(bool is_text_half);
+  void find_head();
 
   std::string folder_;
   FolderText text_;
   files::JsonTree settings_;  // of config.json
   FolderWeights weights_;
   DecoderConfig config_;
-  std::vector<std::string> unread_;
+  TensorNames names_;
+  std::vector<std::string> unread_, warnings_, notes_;
 };
 
 }  // namespace heddle::model

@@ -5,18 +5,42 @@
 #include "heddle/core/error.h"
 
 #include "files/json_value.h"
+#include "model/source/extra_tokens.h"
 #include "model/source/read_json.h"
-#include "tokenizer/tokenizer_json.h"
+#include "model/source/setting_types.h"
+#include "model/source/vocabulary_pair.h"
 
 namespace heddle::model {
 namespace {
 
 constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kVocabulary = "vocab.json";
+constexpr const char* kMerges = "merges.txt";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 constexpr const char* kSpecialTokens = "special_tokens_map.json";
 constexpr const char* kAddedTokens = "added_tokens.json";
 constexpr const char* kChatTemplate = "chat_template.jinja";
+constexpr const char* kProcessorTemplate = "chat_template.json";
 constexpr const char* kMoreTemplates = "additional_chat_templates";
+
+/// A template, or a list of templates with names.
+std::map<std::string, std::string> templates_in(const files::Json& value,
+                                                const std::string& where) {
+  if (value.is_string()) return {{"default", std::string(files::text_of(value))}};
+  HEDDLE_CHECK(value.is_array(), where, " is ", files::json_kind(value),
+               ", expected a string or a list of templates with names");
+  std::map<std::string, std::string> sources;
+  for (const files::Json& entry : value.get_array()) {
+    const files::Json* const name = files::find_member(entry, "name");
+    const files::Json* const source = files::find_member(entry, "template");
+    const bool is_named =
+        name != nullptr && name->is_string() && source != nullptr && source->is_string();
+    HEDDLE_CHECK(is_named, where, " holds ", files::json_kind(entry),
+                 ", expected objects of a name and a template");
+    sources[std::string(files::text_of(*name))] = files::text_of(*source);
+  }
+  return sources;
+}
 
 }  // namespace
 
@@ -26,16 +50,27 @@ bool FolderText::has_file(const char* name) const {
 }
 
 bool FolderText::has_tokenizer() const {
-  if (has_file(kTokenizer)) return true;
+  if (has_file(kTokenizer) || (has_file(kVocabulary) && has_file(kMerges))) return true;
   if (!has_file(kAddedTokens)) return false;
   throw_error(ErrorCode::kUnsupported, file(kAddedTokens), ": adds tokens, and there is no ",
-              kTokenizer, "; save the tokenizer as a fast one");
+              kTokenizer, "; ", how_to_make_tokenizer_json(folder_));
+}
+
+void FolderText::check_types() const {
+  for (const char* name : {kTokenizerConfig, kSpecialTokens}) {
+    if (!has_file(name)) continue;
+    check_setting_types(*read_json(file(name), bounds_), file(name) + ": ",
+                        tokenizer_setting_types());
+  }
 }
 
 std::vector<std::string> FolderText::file_paths() const {
   std::vector<std::string> paths;
-  for (const char* name : {kTokenizer, kTokenizerConfig, kSpecialTokens, kChatTemplate}) {
-    if (has_file(name)) paths.push_back(file(name));
+  const bool has_json = has_file(kTokenizer);
+  for (const char* name : {kTokenizer, kVocabulary, kMerges, kAddedTokens, kTokenizerConfig,
+                           kSpecialTokens, kChatTemplate, kProcessorTemplate}) {
+    const bool is_of_pair = name == kVocabulary || name == kMerges;
+    if (has_file(name) && !(is_of_pair && has_json)) paths.push_back(file(name));
   }
   for (const auto& [name, path] : template_files()) {
     if (path != file(kChatTemplate)) paths.push_back(path);
@@ -43,15 +78,22 @@ std::vector<std::string> FolderText::file_paths() const {
   return paths;
 }
 
-std::string FolderText::tokenizer_text() const { return read_text(file(kTokenizer)); }
-
-tokenizer::Tokenizer FolderText::tokenizer(int64_t max_tokens, const std::string& setting) const {
-  const std::string path = file(kTokenizer);
-  auto tokenizer = tokenizer::read_tokenizer_json(read_text(path), path);
-  HEDDLE_CHECK(tokenizer.vocab_size() <= max_tokens, path, ": has ", tokenizer.vocab_size(),
-               " tokens, ", setting, " is ", max_tokens);
-  return tokenizer;
+TokenizerSource FolderText::tokenizer_source() const {
+  TokenizerSource source;
+  if (has_file(kTokenizer)) {
+    source.path = file(kTokenizer);
+    source.json = read_text(source.path, bounds_);
+  } else {
+    HEDDLE_CHECK(has_file(kVocabulary) && has_file(kMerges), folder_, ": has no ", kTokenizer, "; ",
+                 how_to_make_tokenizer_json(folder_));
+    source.path = file(kVocabulary);
+    source.json = tokenizer_json_of_pair(folder_, bounds_);
+  }
+  source.extra = read_extra_tokens(folder_, bounds_);
+  return source;
 }
+
+tokenizer::Tokenizer FolderText::tokenizer() const { return tokenizer_source().read(); }
 
 std::map<std::string, std::string> FolderText::template_files() const {
   namespace fs = std::filesystem;
@@ -70,40 +112,28 @@ chat_template::ChatTemplates FolderText::chat_templates() const {
   using chat_template::ChatTemplates;
   std::map<std::string, std::string> sources;
   // As in transformers, where there is any such file tokenizer_config.json does not count.
-  for (const auto& [name, path] : template_files()) sources[name] = read_text(path);
+  for (const auto& [name, path] : template_files()) sources[name] = read_text(path, bounds_);
   if (!sources.empty()) {
     const char* const place = has_file(kChatTemplate) ? kChatTemplate : kMoreTemplates;
     return ChatTemplates::from(sources, file(place));
   }
-  if (!has_file(kTokenizerConfig)) return {};
-  const std::string where = file(kTokenizerConfig) + ": chat_template";
-  const auto settings = read_json(file(kTokenizerConfig));
-  const files::Json* const found = files::find_member(*settings, "chat_template");
-  if (found == nullptr || found->is_null()) return {};
-  if (found->is_string()) {
-    sources["default"] = files::text_of(*found);
-    return ChatTemplates::from(sources, where);
+  // chat_template.json is what processors of models that see images had before.
+  for (const char* name : {kTokenizerConfig, kProcessorTemplate}) {
+    if (!has_file(name)) continue;
+    const auto settings = read_json(file(name), bounds_);
+    const files::Json* const found = files::find_member(*settings, "chat_template");
+    if (found == nullptr || found->is_null()) continue;
+    const std::string where = file(name) + ": chat_template";
+    return ChatTemplates::from(templates_in(*found, where), where);
   }
-  HEDDLE_CHECK(found->is_array(), where, " is ", files::json_kind(*found),
-               ", expected a string or a list of templates with names");
-  for (const files::Json& entry : found->get_array()) {
-    const files::Json *const name = files::find_member(entry, "name"), *const source =
-                                                                           files::find_member(
-                                                                               entry, "template");
-    const bool is_named =
-        name != nullptr && name->is_string() && source != nullptr && source->is_string();
-    HEDDLE_CHECK(is_named, where, " holds ", files::json_kind(entry),
-                 ", expected objects of a name and a template");
-    sources[std::string(files::text_of(*name))] = files::text_of(*source);
-  }
-  return ChatTemplates::from(sources, where);
+  return {};
 }
 
 chat_template::SpecialTokens FolderText::special_tokens() const {
   chat_template::SpecialTokens tokens;
   for (const char* name : {kTokenizerConfig, kSpecialTokens}) {
     if (!has_file(name)) continue;
-    const auto settings = read_json(file(name));
+    const auto settings = read_json(file(name), bounds_);
     for (const char* role : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
                              "cls_token", "mask_token"}) {
       const files::Json* const found = files::find_member(*settings, role);

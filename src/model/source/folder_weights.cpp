@@ -23,8 +23,32 @@ WeightType weight_type_of(DType dtype) {
 
 /// Whether the name is that of a file in the same folder.
 bool is_plain_name(std::string_view name) {
-  return !name.empty() && name.find('/') == name.npos && name.find('\0') == name.npos &&
-         name.front() != '.';
+  constexpr size_t kLongest = 255;  // bytes, of any file's name
+  return !name.empty() && name.find('/') == name.npos && name.front() != '.' &&
+         name.size() <= kLongest && files::printable(name, kLongest) == name;
+}
+
+[[noreturn]] void refuse_without_weights(const std::string& folder) {
+  const auto has = [&](const char* name) {
+    std::error_code error;
+    return std::filesystem::exists(folder + name, error);
+  };
+  for (const char* name : {"/pytorch_model.bin", "/pytorch_model.bin.index.json"}) {
+    if (!has(name)) continue;
+    throw_error(ErrorCode::kUnsupported, folder, name,
+                ": is of pickles, which heddle does not read; this makes safetensors of them: "
+                "python -c \"import transformers; "
+                "transformers.AutoModelForCausalLM.from_pretrained('",
+                folder, "', torch_dtype='auto').save_pretrained('", folder, "')\"");
+  }
+  for (const char* name : {"/consolidated.safetensors", "/consolidated.00.pth"}) {
+    if (!has(name)) continue;
+    throw_error(ErrorCode::kUnsupported, folder, name,
+                ": has its maker's own names of tensors; take the model in the form of "
+                "transformers, with config.json and model.safetensors");
+  }
+  throw_error(ErrorCode::kInvalidArgument, folder,
+              ": has neither model.safetensors nor model.safetensors.index.json");
 }
 
 }  // namespace
@@ -35,8 +59,7 @@ FolderWeights::FolderWeights(const std::string& folder) {
     open_listed(folder, index);
   } else {
     path_ = folder + kOneFile;
-    HEDDLE_CHECK(std::filesystem::exists(path_), folder,
-                 ": has neither model.safetensors nor model.safetensors.index.json");
+    if (!std::filesystem::exists(path_)) refuse_without_weights(folder);
     add(path_);
   }
 }
@@ -69,9 +92,13 @@ void FolderWeights::open_listed(const std::string& folder, const std::string& in
   for (const std::string& name : names) add(folder + "/" + name);
   for (const auto& [tensor, file] : listed) {
     const auto found = tensors_.find(tensor);
-    HEDDLE_CHECK(found != tensors_.end() && found->second.file->path() == folder + "/" + file,
-                 index_path, ": weight_map puts ", files::quote(tensor), " into ",
-                 files::quote(file), ", which does not have it");
+    if (found == tensors_.end()) {
+      missing_.push_back(tensor);
+      continue;
+    }
+    HEDDLE_CHECK(found->second.file->path() == folder + "/" + file, index_path,
+                 ": weight_map puts ", files::quote(tensor), " into ", files::quote(file),
+                 ", it lies in ", found->second.file->path());
   }
 }
 
@@ -90,7 +117,7 @@ StoredTensor FolderWeights::tensor(std::string_view name) const {
                       .path = &file->path(),
                       .rank = static_cast<int>(shape.size()),
                       .type = weight_type_of(file->dtype(*tensor)),
-                      .data = tensor->data};
+                      .num_bytes = tensor->data.size()};
   if (!shape.empty()) result.columns = shape.back();
   for (size_t i = 0; i + 1 < shape.size(); ++i) result.rows *= shape[i];
   return result;
@@ -99,14 +126,11 @@ StoredTensor FolderWeights::tensor(std::string_view name) const {
 std::vector<std::string_view> FolderWeights::names() const {
   std::vector<std::string_view> names;
   for (const files::SafetensorsFile& file : files_) {
-    for (const files::SafetensorsTensor& tensor : file.tensors()) names.push_back(tensor.name);
+    for (const files::SafetensorsTensor& tensor : file.tensors()) {
+      if (tensors_.contains(tensor.name)) names.push_back(tensor.name);
+    }
   }
   return names;
-}
-
-void FolderWeights::release(const StoredTensor& tensor, size_t first, size_t length) const {
-  const auto& [file, stored] = tensors_.at(tensor.name);
-  file->release(*stored, first, length);
 }
 
 void FolderWeights::read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const {

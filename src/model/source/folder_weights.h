@@ -22,7 +22,10 @@ class FolderWeights : public WeightSource {
   }
   [[nodiscard]] StoredTensor tensor(std::string_view name) const override;
   [[nodiscard]] std::vector<std::string_view> names() const override;
-  void release(const StoredTensor& tensor, size_t first, size_t length) const override;
+  /// Tensors that the index lists and no file has.
+  [[nodiscard]] const std::vector<std::string>& missing() const { return missing_; }
+  /// From now on there is no such tensor: it belongs to a part of the model that is not loaded.
+  void leave_out(std::string_view name) { tensors_.erase(name); }
   void read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const override;
 
  private:
@@ -36,6 +39,7 @@ class FolderWeights : public WeightSource {
   std::string path_;                          // the file, or the index
   std::deque<files::SafetensorsFile> files_;  // of which none moves
   std::unordered_map<std::string_view, Place> tensors_;
+  std::vector<std::string> missing_;
 };
 
 }  // namespace heddle::model

@@ -18,8 +18,10 @@ constexpr const char* kSplitNo = "split.no";
 constexpr int64_t kMaxParts = 99999;
 
 /// Settings of an architecture that say nothing of what the model computes, or what tensors say.
-constexpr std::array<std::string_view, 3> kNeutralSettings = {"rope.scaling.finetuned",
-                                                              "tensor_data_layout", "vocab_size"};
+constexpr std::array<std::string_view, 5> kNeutralSettings = {
+    "n_deepstack_layers",       // of images
+    "rope.dimension_sections",  // text has equal positions in all of them
+    "rope.scaling.finetuned", "tensor_data_layout", "vocab_size"};
 /// The one setting whose 0 changes what is computed.
 constexpr std::string_view kCausal = "attention.causal";
 
@@ -72,7 +74,7 @@ StoredTensor GgufWeights::tensor(std::string_view name) const {
           .rows = tensor.dims[1] * tensor.dims[2] * tensor.dims[3],
           .columns = tensor.dims[0],
           .type = file.weight_type(tensor),
-          .data = file.data(tensor)};
+          .num_bytes = tensor.num_bytes};
 }
 
 std::vector<std::string_view> GgufWeights::names() const {
@@ -81,11 +83,6 @@ std::vector<std::string_view> GgufWeights::names() const {
     for (const files::GgufTensor& tensor : file->tensors()) names.push_back(tensor.name);
   }
   return names;
-}
-
-void GgufWeights::release(const StoredTensor& tensor, size_t first, size_t length) const {
-  const files::GgufFile& file = file_of(tensor.name);
-  file.release(file.tensor(tensor.name), first, length);
 }
 
 void GgufWeights::read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const {
@@ -130,7 +127,8 @@ void GgufModel::open_parts() {
                ", expected up to ", kMaxParts);
   const auto number = first.get<int64_t>(kSplitNo);
   HEDDLE_CHECK(number == 0, first.path(), ": is part ", number + 1, " of ", count,
-               ", the model is named by its first part");
+               ", the model is named by its first part, whose name ends in ",
+               part_suffix(1, count));
   const std::string suffix = part_suffix(1, count);
   HEDDLE_CHECK(first.path().ends_with(suffix), first.path(), ": is the first of ", count,
                " parts, expected a name that ends in ", suffix);
@@ -152,14 +150,22 @@ std::vector<std::string> GgufModel::file_paths() const {
 ModelNames GgufModel::names() const { return read_model_names(files_.front()); }
 
 tokenizer::Tokenizer GgufModel::tokenizer() const {
-  tokenizer::Tokenizer tokenizer(read_vocabulary(files_.front()));
-  HEDDLE_CHECK(tokenizer.vocab_size() == config_.vocab_size, path(), ": tokenizer.ggml.tokens has ",
-               tokenizer.vocab_size(), " entries, token_embd.weight has ", config_.vocab_size,
-               " rows");
-  return tokenizer;
+  return tokenizer::Tokenizer(read_vocabulary(files_.front()));
+}
+
+std::vector<std::string> GgufModel::warnings() const { return read_text_warnings(files_.front()); }
+
+std::vector<std::string> GgufModel::notes() const {
+  const std::string architecture(files_.front().get<std::string_view>("general.architecture"));
+  if (!architecture.ends_with("vl")) return {};
+  return {path() + ": the model takes more than text, its text half alone is loaded"};
 }
 
 std::vector<int32_t> GgufModel::end_tokens() const { return read_end_tokens(files_.front()); }
+
+GenerationConfig GgufModel::generation_config() const {
+  return read_generation_config(files_.front());
+}
 
 chat_template::ChatTemplates GgufModel::chat_templates() const {
   return read_chat_templates(files_.front());

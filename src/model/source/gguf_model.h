@@ -21,7 +21,6 @@ class GgufWeights : public WeightSource {
   [[nodiscard]] bool contains(std::string_view name) const override;
   [[nodiscard]] StoredTensor tensor(std::string_view name) const override;
   [[nodiscard]] std::vector<std::string_view> names() const override;
-  void release(const StoredTensor& tensor, size_t first, size_t length) const override;
   void read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const override;
 
  private:
@@ -48,8 +47,11 @@ class GgufModel : public ModelFiles {
   [[nodiscard]] ModelNames names() const override;
   [[nodiscard]] std::string settings_path() const override { return path(); }
   [[nodiscard]] std::vector<std::string> unread_settings() const override { return unread_; }
+  [[nodiscard]] std::vector<std::string> warnings() const override;
+  [[nodiscard]] std::vector<std::string> notes() const override;
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
   [[nodiscard]] std::vector<int32_t> end_tokens() const override;
+  [[nodiscard]] GenerationConfig generation_config() const override;
   [[nodiscard]] chat_template::ChatTemplates chat_templates() const override;
   [[nodiscard]] chat_template::SpecialTokens special_tokens(
       const tokenizer::Tokenizer& tokenizer) const override;

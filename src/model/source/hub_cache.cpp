@@ -58,8 +58,22 @@ std::string find_in_hub_cache(const std::string& id) {
     if (std::filesystem::is_directory(snapshot, error)) return snapshot;
   }
   throw_error(ErrorCode::kInvalidArgument, id,
-              ": no such file or folder, and no model of that name in the Hugging Face cache ",
+              ": no such file or folder, and nothing of that name in the Hugging Face cache ",
               cache_folder(), "; hf download ", id, " fetches it");
+}
+
+std::string hub_folder_of(const std::string& path) {
+  constexpr std::string_view kPrefix = "models--";
+  std::filesystem::path folder(path);
+  for (; folder.has_relative_path(); folder = folder.parent_path()) {
+    const std::string kind = folder.filename().string();
+    const std::filesystem::path above = folder.parent_path();
+    const std::string name = above.filename().string();
+    const bool is_hub =
+        name.starts_with(kPrefix) && name.find("--", kPrefix.size()) != std::string::npos;
+    if (is_hub && (kind == "snapshots" || kind == "blobs") && folder != path) return above.string();
+  }
+  return {};
 }
 
 }  // namespace heddle::model

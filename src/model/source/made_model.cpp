@@ -58,19 +58,19 @@ StoredTensor MadeWeights::tensor(std::string_view name) const {
   HEDDLE_CHECK(found != tensors_.end(), path_, ": has no tensor ", files::quote(name));
   const auto& [rank, rows, columns] = found->second;
   const WeightType type = rank == 1 ? WeightType::kF32 : type_;
-  const std::span<const std::byte> all =
-      rank == 1 ? std::as_bytes(std::span(vector_)) : std::span<const std::byte>(matrix_);
   return {.name = found->first,
           .path = &path_,
           .rank = rank,
           .rows = rows,
           .columns = columns,
           .type = type,
-          .data = all.first(stored_bytes(type, rows * columns))};
+          .num_bytes = stored_bytes(type, rows * columns)};
 }
 
 void MadeWeights::read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const {
-  std::ranges::copy(tensor.data.subspan(first, to.size()), to.begin());
+  const std::span<const std::byte> all =
+      tensor.rank == 1 ? std::as_bytes(std::span(vector_)) : std::span<const std::byte>(matrix_);
+  std::ranges::copy(all.subspan(first, to.size()), to.begin());
 }
 
 std::vector<std::string_view> MadeWeights::names() const {
@@ -82,7 +82,7 @@ std::vector<std::string_view> MadeWeights::names() const {
 MadeModel::MadeModel(std::string_view config_json, uint64_t seed, WeightType type)
     : weights_(seed, type) {
   const auto object = files::parse_json(config_json, path());
-  config_ = read_folder_config(JsonSettings(*object, path()), weights_);
+  config_ = read_folder_config(*object, path(), weights_).decoder;
   const DecoderConfig& c = config_;
   HEDDLE_CHECK(!c.fused_qkv && !c.fused_gate_up && !c.qkv_bias && !c.o_bias && !c.mlp_bias, path(),
                ": models of family ", c.family, " have fused or biased products");

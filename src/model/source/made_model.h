@@ -27,8 +27,6 @@ class MadeWeights : public WeightSource {
   [[nodiscard]] bool contains(std::string_view name) const override;
   [[nodiscard]] StoredTensor tensor(std::string_view name) const override;
   [[nodiscard]] std::vector<std::string_view> names() const override;
-  void release(const StoredTensor& /*tensor*/, size_t /*first*/, size_t /*length*/) const override {
-  }
   void read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const override;
 
  private:
@@ -64,6 +62,7 @@ class MadeModel : public ModelFiles {
   [[nodiscard]] std::vector<std::string> unread_settings() const override { return {}; }
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
   [[nodiscard]] std::vector<int32_t> end_tokens() const override { return {}; }
+  [[nodiscard]] GenerationConfig generation_config() const override { return {}; }
   [[nodiscard]] chat_template::ChatTemplates chat_templates() const override { return {}; }
   [[nodiscard]] chat_template::SpecialTokens special_tokens(
       const tokenizer::Tokenizer& /*tokenizer*/) const override {

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "chat_template/chat_templates.h"
+#include "files/file_stamps.h"
 #include "model/decoder/decoder_config.h"
 #include "model/model_names.h"
+#include "model/source/generation_config.h"
 #include "model/source/tensor_names.h"
 #include "model/source/weight_source.h"
 #include "tokenizer/tokenizer.h"
@@ -30,11 +32,17 @@ class ModelFiles {
   [[nodiscard]] virtual std::string settings_path() const = 0;
   /// The settings that heddle knows nothing of.
   [[nodiscard]] virtual std::vector<std::string> unread_settings() const = 0;
+  /// What else is odd about the files, in whole sentences.
+  [[nodiscard]] virtual std::vector<std::string> warnings() const { return {}; }
+  /// What a user may want to know of them, in whole sentences.
+  [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
 
   [[nodiscard]] virtual tokenizer::Tokenizer tokenizer() const = 0;
   /// Tokens that end an answer: the end of text and, where the files name them, the end of a turn
   /// or message.
   [[nodiscard]] virtual std::vector<int32_t> end_tokens() const = 0;
+  /// What it says of how answers are drawn. Throws Error where a value is of a wrong type.
+  [[nodiscard]] virtual GenerationConfig generation_config() const = 0;
   /// Empty where the model has none.
   [[nodiscard]] virtual chat_template::ChatTemplates chat_templates() const = 0;
   /// The texts of the tokens that have a role, by the names that templates use.
@@ -42,10 +50,18 @@ class ModelFiles {
       const tokenizer::Tokenizer& tokenizer) const = 0;
 
   [[nodiscard]] int64_t num_parameters() const;
+  /// Throws Error where a file has changed since the model was opened.
+  void check_unchanged() const;
+
+ private:
+  friend std::unique_ptr<const ModelFiles> open_model(const std::string& path);
+
+  files::FileStamps stamps_;  // as it was opened
 };
 
-/// Opens a GGUF file (of a split one the first part), a folder that transformers saved, or, where
-/// there is neither, what the local Hugging Face cache has by that name ("org/model").
+/// Opens, once nobody has written to its files for files::kSettled, a GGUF file (of a split one the
+/// first part), a folder that transformers saved, or, where there is neither, what the local
+/// Hugging Face cache has by that name ("org/model").
 [[nodiscard]] std::unique_ptr<const ModelFiles> open_model(const std::string& path);
 
 }  // namespace heddle::model

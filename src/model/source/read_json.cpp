@@ -7,7 +7,7 @@
 
 #include "files/json_text.h"
 #include "files/json_value.h"
-#include "files/mapped_file.h"
+#include "files/lfs_pointer.h"
 
 namespace heddle::model {
 namespace {
@@ -16,19 +16,18 @@ constexpr size_t kMaxFile = size_t{256} << 20;
 
 }  // namespace
 
-std::string read_text(const std::string& path) {
+std::string read_text(const std::string& path, const files::FolderBounds& bounds) {
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error) && std::filesystem::is_empty(path, error)) {
     return {};
   }
-  const files::MappedFile file(path);
-  HEDDLE_CHECK(file.bytes().size() <= kMaxFile, path, ": has ", file.bytes().size(),
-               " bytes, at most ", kMaxFile, " are read");
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+  std::string text = files::open_within(path, bounds).read_text(kMaxFile);
+  files::refuse_lfs_pointer(text, path);
+  return text;
 }
 
-files::JsonTree read_json(const std::string& path) {
-  auto json = files::parse_json(read_text(path), path);
+files::JsonTree read_json(const std::string& path, const files::FolderBounds& bounds) {
+  auto json = files::parse_json(read_text(path, bounds), path);
   HEDDLE_CHECK(json->is_object(), path, ": is ", files::json_kind(*json), ", expected an object");
   return json;
 }

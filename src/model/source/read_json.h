@@ -4,16 +4,19 @@
 #include <utility>
 #include <vector>
 
+#include "files/bounded_open.h"
 #include "files/json_tree.h"
 
 namespace heddle::model {
 
-/// The JSON object of a file of up to 256 MiB. Errors begin with the path.
-[[nodiscard]] files::JsonTree read_json(const std::string& path);
+/// The JSON object of a file of up to 256 MiB (files::open_within). Errors begin with the path.
+[[nodiscard]] files::JsonTree read_json(const std::string& path,
+                                        const files::FolderBounds& bounds = {});
 /// The members of such an object, each value as JSON in one line.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> read_members(
     const std::string& path);
 /// The text of a file of up to 256 MiB; of an empty one too.
-[[nodiscard]] std::string read_text(const std::string& path);
+[[nodiscard]] std::string read_text(const std::string& path,
+                                    const files::FolderBounds& bounds = {});
 
 }  // namespace heddle::model

@@ -29,7 +29,8 @@ class FolderRotation {
     read_extent();
     const std::string type =
         has("rope_type") ? text("rope_type") : (has("type") ? text("type") : "default");
-    if (type == "default") return rotation_;
+    // "mrope" gives text three equal positions, and so the plain rotation.
+    if (type == "default" || type == "mrope") return rotation_;
     if (type == "linear") {
       rotation_.params.scale = positive("factor");
     } else if (type == "dynamic") {

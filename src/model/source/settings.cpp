@@ -76,29 +76,34 @@ std::vector<std::string> GgufSettings::unread() const {
   return keys;
 }
 
-std::string JsonSettings::key(const SettingName& name) const { return std::string(name.folder); }
+std::string JsonSettings::key(const SettingName& name) const {
+  return section_ + std::string(name.folder);
+}
 
 const files::Json* JsonSettings::find(const SettingName& name) const {
   if (name.folder.empty()) return nullptr;
   const files::Json* value = &object_;
-  std::string_view rest = name.folder;
-  bool is_first = true;
-  while (!rest.empty()) {
-    const size_t dot = std::min(rest.find('.'), rest.size());
-    const std::string_view part = rest.substr(0, dot);
-    const files::Json* const found = files::find_member(*value, part);
+  for (size_t begin = 0; begin <= name.folder.size();) {
+    const size_t end = std::min(name.folder.find('.', begin), name.folder.size());
+    const std::string_view part = name.folder.substr(begin, end - begin);
+    if (begin > 0 && !value->is_object()) {
+      wrong({name.folder.substr(0, begin - 1), ""}, *value, "an object");
+    }
+    const files::Json* found = files::find_member(*value, part);
+    if (begin == 0) {
+      read_.insert(std::string(part));
+      if (found == nullptr && defaults_ != nullptr) found = files::find_member(*defaults_, part);
+    }
     if (found == nullptr || found->is_null()) return nullptr;
-    if (is_first) read_.insert(std::string(part));
-    is_first = false;
     value = found;
-    rest.remove_prefix(std::min(dot + 1, rest.size()));
+    begin = end + 1;
   }
   return value;
 }
 
 const files::Json& JsonSettings::get(const SettingName& name) const {
   const files::Json* const value = find(name);
-  HEDDLE_CHECK(value != nullptr, path_, ": has no ", name.folder);
+  HEDDLE_CHECK(value != nullptr, path_, ": has no ", key(name));
   return *value;
 }
 
@@ -165,8 +170,8 @@ std::vector<std::string> JsonSettings::texts(const SettingName& name) const {
 std::vector<std::string> JsonSettings::unread() const {
   std::vector<std::string> keys;
   for (const auto& member : object_.as_object()) {
-    const std::string_view key = member.key();
-    if (!read_.contains(key)) keys.emplace_back(key);
+    const std::string key(member.key());
+    if (!read_.contains(key)) keys.push_back(section_ + key);
   }
   std::ranges::sort(keys);
   return keys;

@@ -97,11 +97,18 @@ class GgufSettings : public Settings {
   mutable std::set<std::string, std::less<>> read_;
 };
 
-/// Settings of a JSON object, which outlives this object. A key "a.b" is member b of member a.
+/// Settings of a JSON object, which outlives this one. Key "a.b" is member b of member a: an error
+/// where a is there and is no object.
 class JsonSettings : public Settings {
  public:
-  JsonSettings(const files::Json& object, std::string path)
-      : object_(object), path_(std::move(path)) {}
+  /// section: where the object lies in its file, "text_config." or nothing. defaults: an object of
+  /// what holds where a key is missing, though not where it is null; may be null itself.
+  JsonSettings(const files::Json& object, std::string path, std::string section = "",
+               const files::Json* defaults = nullptr)
+      : object_(object),
+        path_(std::move(path)),
+        section_(std::move(section)),
+        defaults_(defaults) {}
 
   [[nodiscard]] bool is_gguf() const override { return false; }
   [[nodiscard]] std::string key(const SettingName& name) const override;
@@ -114,7 +121,7 @@ class JsonSettings : public Settings {
   [[nodiscard]] std::vector<double> numbers(const SettingName& name) const override;
   [[nodiscard]] std::vector<std::string> texts(const SettingName& name) const override;
 
-  /// Top-level keys that were never asked for, in order.
+  /// Top-level keys that were never asked for, in order, with the section before them.
   [[nodiscard]] std::vector<std::string> unread() const;
 
  private:
@@ -124,7 +131,8 @@ class JsonSettings : public Settings {
                           const char* expected) const;
 
   const files::Json& object_;
-  std::string path_;
+  std::string path_, section_;
+  const files::Json* defaults_;
   mutable std::set<std::string, std::less<>> read_;
 };
 

@@ -4,7 +4,8 @@ namespace heddle::model {
 
 TensorNames gguf_tensor_names(const DecoderConfig& config) {
   const bool has_long_factors = config.rotations.front().has_long_factors;
-  return {.embedding = "token_embd.weight",
+  return {.decoder_prefix = "",
+          .embedding = "token_embd.weight",
           .output = "output.weight",
           .output_norm = "output_norm.weight",
           .layer_prefix = "blk.",
@@ -23,14 +24,18 @@ TensorNames gguf_tensor_names(const DecoderConfig& config) {
           .ignored_suffix = ""};
 }
 
-TensorNames folder_tensor_names(const DecoderConfig& config) {
+namespace {
+
+TensorNames names_behind(const DecoderConfig& config, const std::string& prefix,
+                         const std::string& head) {
   // post_attention_layernorm is the norm after attention where a family has one there, and else the
   // norm before the MLP, which follows attention.
   const std::string post_attention = "post_attention_layernorm.weight";
-  return {.embedding = "model.embed_tokens.weight",
-          .output = "lm_head.weight",
-          .output_norm = "model.norm.weight",
-          .layer_prefix = "model.layers.",
+  return {.decoder_prefix = prefix,
+          .embedding = prefix + "embed_tokens.weight",
+          .output = head,
+          .output_norm = prefix + "norm.weight",
+          .layer_prefix = prefix + "layers.",
           .rotation_factors = "",
           .rotation_long_factors = "",
           .attention_norm = "input_layernorm.weight",
@@ -44,6 +49,22 @@ TensorNames folder_tensor_names(const DecoderConfig& config) {
           .qkv = "self_attn.qkv_proj",
           .gate_up = "mlp.gate_up_proj",
           .ignored_suffix = ".rotary_emb.inv_freq"};
+}
+
+}  // namespace
+
+TensorNames folder_tensor_names(const DecoderConfig& config) {
+  return names_behind(config, "model.", "lm_head.weight");
+}
+
+TensorNames folder_tensor_names(const DecoderConfig& config, const WeightSource& weights) {
+  std::string prefix = "model.", head = "lm_head.weight";
+  for (const char* other : {"model.language_model.", "language_model.model."}) {
+    if (weights.contains(std::string(other) + "norm.weight")) prefix = other;
+  }
+  const char* const nested_head = "language_model.lm_head.weight";
+  if (weights.contains(nested_head)) head = nested_head;
+  return names_behind(config, prefix, head);
 }
 
 }  // namespace heddle::model

@@ -19,7 +19,7 @@ struct StoredTensor {
   int rank = 0;
   int64_t rows = 1, columns = 1;
   WeightType type = WeightType::kF32;
-  std::span<const std::byte> data;  // any alignment
+  size_t num_bytes = 0;
 };
 
 /// The tensors of a model, whatever files they lie in.
@@ -33,11 +33,7 @@ class WeightSource {
   /// Error where there is no such tensor, or its dtype is not one that heddle has.
   [[nodiscard]] virtual StoredTensor tensor(std::string_view name) const = 0;
   [[nodiscard]] virtual std::vector<std::string_view> names() const = 0;
-  /// Gives back the memory of bytes [first, first + length) of the tensor, which are read from the
-  /// file again when touched.
-  virtual void release(const StoredTensor& tensor, size_t first, size_t length) const = 0;
-  /// Reads as many bytes of the tensor from `first` on, without touching its data, so that there is
-  /// nothing to give back. Any threads may do so at once.
+  /// Reads as many bytes of the tensor from `first` on. Any threads may do so at once.
   virtual void read(const StoredTensor& tensor, size_t first, std::span<std::byte> to) const = 0;
 };
 

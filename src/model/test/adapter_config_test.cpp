@@ -156,7 +156,6 @@ TEST(AdapterConfig, RefusesWhatComputesSomethingElseByName) {
            {"kasa_config", "{\"beta\": 0.1}"},
            {"monteclora_config", "{\"num_samples\": 8}"},
            {"megatron_config", "{\"tensor_model_parallel_size\": 2}"},
-           {"bias", "\"all\""},
            {"init_lora_weights", "\"pissa_niter_4\""},
            {"init_lora_weights", "\"olora\""},
            {"init_lora_weights", "\"corda\""},
@@ -199,11 +198,47 @@ TEST(AdapterConfig, AcceptsWhatOnlySteersTrainingAndWhatIsUnset) {
       "use_dora": false, "lora_bias": null, "modules_to_save": [], "layer_replication": null,
       "use_bdlora": {}, "bias": "none", "init_lora_weights": "gaussian", "loftq_config": {"bits": 4},
       "eva_config": {"rho": 2.0}, "corda_config": {}, "lora_dropout": 0.1, "velora_config": {"a": 1},
-      "task_type": "CAUSAL_LM", "inference_mode": true, "revision": null, "a_newer_field": [1, 2],
+      "task_type": "CAUSAL_LM", "inference_mode": true, "revision": null,
       "qalora_group_size": 16, "megatron_core": "megatron.core", "r": null, "lora_alpha": null,
       "target_modules": null, "rank_pattern": null, "base_model_name_or_path": null)"));
   EXPECT_NO_THROW((void)read(R"("init_lora_weights": true)"));
   EXPECT_NO_THROW((void)read(R"("init_lora_weights": "eva")"));
+}
+
+TEST(AdapterConfig, WarnsOfFieldsThatItDoesNotKnow) {
+  const auto warning = [](const std::string& field) {
+    const AdapterConfig config = read("\"" + field + R"(": true, "lora_dropout": 0.1)");
+    EXPECT_EQ(config.warnings.size(), 1u) << field;
+    return config.warnings.at(0);
+  };
+  const std::string known = kPath + ": 'use_new_variant' is a field that heddle does not know, ";
+  EXPECT_EQ(warning("use_new_variant"), known + "and so is ignored");
+  for (const auto& [field, meant] : {std::pair("target_module", "target_modules"),
+                                     {"rank_patern", "rank_pattern"},
+                                     {"use_rslor", "use_rslora"},
+                                     {"userslora", "use_rslora"},
+                                     {"lora_alhpa", "lora_alpha"},
+                                     {"module_to_save", "modules_to_save"}}) {
+    EXPECT_TRUE(warning(field).ends_with(std::string("; did you mean ") + meant + "?")) << field;
+  }
+  for (const std::string field : {"lora_scale_by_norm", "s", "rr", "alpha", "scaling"}) {
+    EXPECT_EQ(warning(field).find("did you mean"), std::string::npos) << field;
+  }
+  EXPECT_EQ(warning(std::string(5000, 'r')).find("did you mean"), std::string::npos);
+  EXPECT_TRUE(read(R"("merge_weights": false, "enable_lora": null)").warnings.empty());
+  expect_unsupported({"enable_lora is [true], which is not supported"},
+                     [] { (void)read(R"("enable_lora": [true])"); });
+}
+
+TEST(AdapterConfig, TakesRanksThatAreWrittenAsFractions) {
+  EXPECT_EQ(read(R"("r": 4.0, "lora_alpha": 8.0)").scale_of(kQ3), 2.0f);
+  EXPECT_EQ(read(R"("rank_pattern": {"q_proj": 3.0})").rank_of(kQ3), 3);
+}
+
+TEST(AdapterConfig, SaysWhatToDoWithAnAdapterOfMlx) {
+  expect_unsupported({"dir/adapter_config.json: is of MLX-LM", "mlx_lm.fuse"}, [] {
+    (void)parse_adapter_config(R"({"fine_tune_type": "lora", "num_layers": 2})", kPath);
+  });
 }
 
 TEST(AdapterConfig, NamesFieldAndValueOfTheWrongType) {
@@ -211,7 +246,15 @@ TEST(AdapterConfig, NamesFieldAndValueOfTheWrongType) {
                  R"("r": "8")");
   expect_refused({"r is 0, expected an integer of 1"}, R"("r": 0)");
   expect_refused({"r is -3"}, R"("r": -3)");
-  expect_refused({"r is 8.0"}, R"("r": 8.0)");
+  expect_refused({"r is 8.5, expected an integer"}, R"("r": 8.5)");
+  expect_refused({"r is 0.0"}, R"("r": 0.0)");
+  expect_refused({"r is 1e+300"}, R"("r": 1e300)");
+  expect_refused({"bias is \"some\", expected \"none\", \"all\" or \"lora_only\""},
+                 R"("bias": "some")");
+  expect_refused({"lora_dropout is \"0.1\", expected a number"}, R"("lora_dropout": "0.1")");
+  expect_refused({"inference_mode is 1, expected true or false"}, R"("inference_mode": 1)");
+  expect_refused({"loftq_config is [], expected an object"}, R"("loftq_config": [])");
+  expect_refused({"task_type is {}, expected a string"}, R"("task_type": {})");
   expect_refused({"r is 4294967296"}, R"("r": 4294967296)");
   expect_refused({"lora_alpha is true, expected a number"}, R"("lora_alpha": true)");
   expect_refused({"use_rslora is 1, expected true or false"}, R"("use_rslora": 1)");

@@ -10,11 +10,13 @@ namespace {
 using testing::GgufBuilder;
 
 ModelNames names_of(const std::string& path, std::string_view name = "",
-                    std::string_view basename = "", std::string_view size_label = "") {
+                    std::string_view basename = "", std::string_view size_label = "",
+                    std::string_view finetune = "") {
   GgufBuilder builder;
   if (!name.empty()) builder.value("general.name", name);
   if (!basename.empty()) builder.value("general.basename", basename);
   if (!size_label.empty()) builder.value("general.size_label", size_label);
+  if (!finetune.empty()) builder.value("general.finetune", finetune);
   const std::string bytes = builder.build();
   const files::GgufFile file(std::as_bytes(std::span(bytes.data(), bytes.size())), path);
   return read_model_names(file);
@@ -43,6 +45,35 @@ TEST(ModelNames, SettingsNameItWhateverTheFileIsCalled) {
   EXPECT_FALSE(by_family.may_be("HuggingFaceTB/SmolLM2-1.7B-Instruct"));
   EXPECT_TRUE(names_of("model.gguf", "", "smollm2").may_be("model"));
   EXPECT_FALSE(names_of("model.gguf", "", "smollm2").may_be("smollm2-135M"));
+}
+
+TEST(ModelNames, CopiesWithOtherWeightsAreTheSameModel) {
+  const ModelNames folder = folder_model_names("/models/Llama-3.2-1B-Instruct", "");
+  const ModelNames file = names_of("Llama-3.2-1B-Instruct-Q4_K_M.gguf");
+  for (const ModelNames& names : {folder, file}) {
+    for (const char* copy :
+         {"-bnb-4bit", "-unsloth-bnb-4bit", "-bnb-8bit", "-AWQ", "-GPTQ-Int4", "-GPTQ-Int8",
+          "-GGUF", "-4bit", "-4bit-mlx", "-mlx-8bit", "-FP8", "-FP8-dynamic", "-quantized.w4a16",
+          "-AWQ-INT4", "-bf16", "-Q4_K_M-GGUF", ""}) {
+      EXPECT_TRUE(names.may_be(std::string("unsloth/Llama-3.2-1B-Instruct") + copy)) << copy;
+      EXPECT_FALSE(names.may_be(std::string("unsloth/Llama-3.2-1B") + copy)) << copy;
+      EXPECT_FALSE(names.may_be(std::string("unsloth/Llama-3.2-3B-Instruct") + copy)) << copy;
+    }
+    EXPECT_TRUE(names.may_be("meta-llama/Meta-Llama-3.2-1B-Instruct"));
+  }
+  const ModelNames packed = folder_model_names("/models/Qwen3-8B-unsloth-bnb-4bit", "");
+  EXPECT_TRUE(packed.may_be("Qwen/Qwen3-8B"));
+  EXPECT_TRUE(packed.may_be("Qwen/Qwen3-8B-AWQ"));
+  EXPECT_FALSE(packed.may_be("Qwen/Qwen3-4B"));
+}
+
+TEST(ModelNames, AFamilyIsThatOfModelsThatFollowInstructionsOrOfOthers) {
+  const ModelNames tuned = names_of("model.gguf", "", "Llama-3.2", "1B", "Instruct");
+  EXPECT_TRUE(tuned.may_be("unsloth/Llama-3.2-1B-Instruct-bnb-4bit"));
+  EXPECT_FALSE(tuned.may_be("unsloth/Llama-3.2-1B-bnb-4bit"));
+  const ModelNames other = names_of("model.gguf", "", "gemma-3", "1b", "pt");
+  EXPECT_TRUE(other.may_be("google/gemma-3-1b-pt"));
+  EXPECT_FALSE(other.may_be("google/gemma-3-1b-it"));
 }
 
 TEST(ModelNames, WhatNamesNothingMayBeAnyModel) {

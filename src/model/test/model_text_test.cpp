@@ -115,6 +115,24 @@ std::string render(const std::string& source, std::string_view content, int64_t 
   return render(source, {.turns = turns}, max_context);
 }
 
+TEST(ModelText, ImagesAreRefusedByName) {
+  const auto with = [](const std::string& part) {
+    return testing::message_of([&] {
+      (void)render("{{ messages[1].content[0].text }}",
+                   {.messages_json = R"([{"role": "system", "content": "s"},
+                                         {"role": "user", "content": [{"type": "text", "text": "t"},)" +
+                                     part + "]}]"});
+    });
+  };
+  for (const char* type : {"image", "image_url", "input_audio", "video"}) {
+    EXPECT_EQ(with(R"({"type": ")" + std::string(type) + R"(", "url": "x"})"),
+              "messages[1].content[1] is of type " + std::string(type) +
+                  ": images, sound and video are not supported, models take text alone here");
+  }
+  EXPECT_EQ(with(R"({"type": "text", "text": "image"})"), "no error");
+  EXPECT_EQ(with(R"({"type": 3}, "image", null)"), "no error");
+}
+
 TEST(ModelText, PromptsOfSentencePieceBeginWithBosWhereThereIsOne) {
   const auto num_begin_tokens = [](bool has_bos) {
     GgufBuilder builder;
@@ -128,6 +146,51 @@ TEST(ModelText, PromptsOfSentencePieceBeginWithBosWhereThereIsOne) {
   };
   EXPECT_EQ(num_begin_tokens(true), 1u);
   EXPECT_EQ(num_begin_tokens(false), 0u);
+}
+
+/// llama.cpp ends answers by these texts, whatever the file says of the tokens.
+TEST(ModelText, EndsOfATurnAreFoundByTheirText) {
+  const auto ends = [](const std::vector<std::string>& tokens, bool has_eos) {
+    GgufBuilder builder;
+    builder.value("tokenizer.ggml.model", "gpt2").array("tokenizer.ggml.tokens", tokens);
+    if (has_eos) builder.value("tokenizer.ggml.eos_token_id", uint32_t{1});
+    const std::string bytes = builder.build();
+    return read_end_tokens(GgufFile(std::as_bytes(std::span(bytes)), "m.gguf"));
+  };
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(ends({"a", "b", "<|im_end|>", "<|im_start|>"}, true), (Ids{1, 2}));
+  EXPECT_EQ(ends({"<end_of_turn>", "</s>", "<eos>", "x</s>"}, true), (Ids{1, 0, 2}));
+  EXPECT_EQ(ends({"a", "b"}, false), Ids());
+  EXPECT_EQ(ends({"<|end|>", "<|return|>", "a"}, false), (Ids{0, 1}));
+  EXPECT_EQ(ends({"<|end|>", "<|return|>", "<|call|>"}, false), (Ids{1, 2}));
+}
+
+TEST(ModelText, AFileWithoutAPreTokenizerHasThatOfLlamaCpp) {
+  const auto read = [](const char* pre, const char* role, uint32_t id) {
+    GgufBuilder builder;
+    builder.value("tokenizer.ggml.model", "gpt2");
+    builder.array<std::string_view>("tokenizer.ggml.tokens", {"1", "2", "12", "<|im_end|>"});
+    builder.array<int32_t>("tokenizer.ggml.token_type", {1, 1, 1, 1});
+    builder.array<std::string_view>("tokenizer.ggml.merges", {"1 2"});
+    if (pre != nullptr) builder.value("tokenizer.ggml.pre", pre);
+    if (role != nullptr) builder.value(role, id);
+    const std::string bytes = builder.build();
+    const GgufFile file(std::as_bytes(std::span(bytes)), "m.gguf");
+    const tokenizer::Vocabulary vocabulary = read_vocabulary(file);
+    EXPECT_EQ(vocabulary.pre_tokenizer, pre == nullptr ? "default" : pre);
+    EXPECT_EQ(vocabulary.types.back(), tokenizer::TokenType::kControl);
+    EXPECT_EQ(vocabulary.eos, tokenizer::kNoToken);
+    return read_text_warnings(file);
+  };
+  EXPECT_EQ(read("gpt-2", nullptr, 0), std::vector<std::string>());
+  const std::vector<std::string> none = read(nullptr, nullptr, 0);
+  ASSERT_EQ(none.size(), 1u);
+  EXPECT_EQ(none.front().find("m.gguf: has no tokenizer.ggml.pre, "), 0u);
+  for (const char* role : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.padding_token_id"}) {
+    const std::vector<std::string> odd = read("gpt-2", role, 4);
+    ASSERT_EQ(odd.size(), 1u);
+    EXPECT_EQ(odd.front().find("m.gguf: " + std::string(role) + " is 4, the vocabulary has 4"), 0u);
+  }
 }
 
 TEST(ModelText, ReadsNamedTemplatesAndSpecialTokens) {
@@ -169,6 +232,46 @@ TEST(ModelText, RendersConversationsThatAreJson) {
                    "{{ enable_thinking }} {{ add_generation_prompt }}",
                    chat),
             "Hi [{'b': 1, 'a': 2}] [{'title': 't'}] [B] False False");
+}
+
+/// What transformers renders.
+TEST(ModelText, TheTextEndsInTheMessageThatTheAnswerGoesOnWith) {
+  const auto continued = [](const char* source, const std::string& messages) {
+    return render(source, {.messages_json = messages,
+                           .add_generation_prompt = false,
+                           .continue_final_message = true});
+  };
+  const auto last = [](const std::string& content) {
+    return R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": )" + content +
+           "}]";
+  };
+  constexpr const char* kPlain = "{% for m in messages %}<{{ m.content }}>{% endfor %}";
+  constexpr const char* kTrims = "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}";
+  EXPECT_EQ(continued(kPlain, last(R"("a b")")), "<q><a b");
+  EXPECT_EQ(continued(kPlain, last(R"("")")), "<q><");
+  EXPECT_EQ(continued(kPlain, last(R"("  ")")), "<q><  ");
+  EXPECT_EQ(continued(kPlain, last(R"(" a ")")), "<q>< a ");
+  EXPECT_EQ(continued(kPlain, last(R"("q")")), "<q><q");
+  EXPECT_EQ(continued(kTrims, last(R"(" a ")")), "<q><a");
+  EXPECT_EQ(continued(kTrims, last(R"("  ")")), "<q><");
+  EXPECT_EQ(
+      continued(kPlain, last(R"([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])")),
+      "<q><a\nb");
+  EXPECT_EQ(continued(kPlain, last(R"("THE_ANSWER_GOES_ON_HERE_0 a")")),
+            "<q><THE_ANSWER_GOES_ON_HERE_0 a");
+  // A template that leaves out what a model thought, while another message has the same text.
+  constexpr const char* kShortens =
+      "{% for m in messages %}<{% if m.role == 'assistant' %}{{ m.content.split('|')[-1] }}"
+      "{% else %}{{ m.content }}{% endif %}>{% endfor %}";
+  const std::string twice =
+      R"([{"role": "user", "content": "is r|a right"}, {"role": "assistant", "content": "r|a"}])";
+  EXPECT_EQ(continued(kShortens, twice), "<is r|a right><a");
+  testing::expect_invalid({"continue_final_message", "is not in the rendered text"},
+                          [&] { (void)continued(kShortens, last(R"("r|a")")); });
+  testing::expect_invalid({"continue_final_message", "is not in the rendered text"},
+                          [&] { (void)continued("{{ messages[0].content }}", last(R"("a")")); });
+  testing::expect_invalid({"continue_final_message: the last message has no text"},
+                          [&] { (void)continued(kPlain, last("[]")); });
 }
 
 TEST(ModelText, NamesTheFieldOfJsonThatIsWrong) {

@@ -70,7 +70,7 @@ TEST(TextMemory, EachAllocationOfAConversationMayFail) {
   const auto asking = templates(
       "{{ bos_token }}{% for m in messages %}{% set role = m.role | upper %}"
       "<{{ role }}>{{ m['content'] | trim }}{{ eos_token }}\n{% endfor %}"
-      "{% if add_generation_prompt %}<A>{% endif %}{{ messages | length }}");
+      "{% if add_generation_prompt and tools %}<A>{% endif %}{{ messages | length }}");
   const std::string long_text = "a text that is longer than a short string is";
   std::vector<ChatTurn> turns = {{"system", long_text}};
   for (int i = 0; i < 5; ++i)
@@ -82,8 +82,8 @@ TEST(TextMemory, EachAllocationOfAConversationMayFail) {
                   .tools_json = R"([{"type": "function", "function": {"name": "now and then"}}])",
                   .template_kwargs_json = R"({"some_variable_of_the_template": [{"a": 1}]})"};
   expect_bad_alloc_alone(100, [&] { ASSERT_EQ(render_chat(asking, chat, special, 64), want); });
-  const auto refusing =
-      templates("{% for m in messages %}{{ raise_exception('no ' + m.role) }}{% endfor %}");
+  const auto refusing = templates(
+      "{% for m in messages %}{{ raise_exception('no ' + m.role) }}{{ tools }}{% endfor %}");
   expect_bad_alloc_alone(100, [&] {
     try {
       (void)render_chat(refusing, chat, special, 64);

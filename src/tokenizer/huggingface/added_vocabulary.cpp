@@ -43,9 +43,9 @@ size_t white_space_after(std::string_view text, size_t begin) {
 
 }  // namespace
 
-AddedVocabulary::AddedVocabulary(const JsonNode& node, const ModelVocabulary& vocabulary,
-                                 const Normalizer& normalizer)
-    : tokens_(read_tokens(node, vocabulary, normalizer)),
+AddedVocabulary::AddedVocabulary(const JsonNode& node, std::span<const ExtraToken> extra,
+                                 const ModelVocabulary& vocabulary, const Normalizer& normalizer)
+    : tokens_(read_tokens(node, extra, vocabulary, normalizer)),
       raw_(matcher(tokens_, Phase::kRaw)),
       normalized_(matcher(tokens_, Phase::kNormalized)) {}
 
@@ -63,15 +63,14 @@ AddedVocabulary::Token AddedVocabulary::read_token(const JsonNode& node) {
 }
 
 std::vector<AddedVocabulary::Token> AddedVocabulary::read_tokens(const JsonNode& node,
+                                                                 std::span<const ExtraToken> extra,
                                                                  const ModelVocabulary& vocabulary,
                                                                  const Normalizer& normalizer) {
   std::vector<Token> tokens;
-  if (node.value().is_null()) return tokens;
   std::unordered_map<std::string, size_t> row_of;
   auto next_id = static_cast<int32_t>(vocabulary.ids.size());
-  for (size_t i = 0; i < node.array().size(); ++i) {
-    Token token = read_token(node.element(i));
-    if (token.content.empty()) continue;
+  const auto add = [&](Token token) {
+    if (token.content.empty()) return;
     const auto [row, is_new] = row_of.try_emplace(token.content, tokens.size());
     token.id = is_new ? vocabulary.find(token.content) : tokens[row->second].id;
     if (token.id == kNoToken) token.id = next_id++;
@@ -82,6 +81,19 @@ std::vector<AddedVocabulary::Token> AddedVocabulary::read_tokens(const JsonNode&
       token.special = token.special || tokens[row->second].special;
       tokens[row->second] = std::move(token);
     }
+  };
+  const bool has_tokens = !node.value().is_null();
+  for (size_t i = 0; has_tokens && i < node.array().size(); ++i) add(read_token(node.element(i)));
+  for (const ExtraToken& token : extra) {
+    if (!token.replaces && row_of.contains(token.content)) continue;
+    add({.content = token.content,
+         .decoded = {},
+         .id = kNoToken,
+         .special = token.special,
+         .normalized = token.normalized,
+         .lstrip = token.lstrip,
+         .rstrip = token.rstrip,
+         .single_word = token.single_word});
   }
   return tokens;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,7 +12,7 @@
 #include "tokenizer/huggingface/json_node.h"
 #include "tokenizer/huggingface/model_vocabulary.h"
 #include "tokenizer/huggingface/normalizer.h"
-#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_json.h"
 
 namespace heddle::tokenizer {
 
@@ -27,9 +28,9 @@ class AddedVocabulary {
   };
 
   /// Ids are those of the model's vocabulary, and behind it for the tokens it lacks, in the file's
-  /// order; the file's own ids are not looked at, as in the tokenizers package.
-  AddedVocabulary(const JsonNode& node, const ModelVocabulary& vocabulary,
-                  const Normalizer& normalizer);
+  /// order; the file's own ids are not looked at, as in the tokenizers package. `extra` come last.
+  AddedVocabulary(const JsonNode& node, std::span<const ExtraToken> extra,
+                  const ModelVocabulary& vocabulary, const Normalizer& normalizer);
 
   /// When a token is looked for: in the text as it is, or in the normalised one.
   enum class Phase : uint8_t { kRaw, kNormalized };
@@ -44,7 +45,8 @@ class AddedVocabulary {
 
  private:
   static Token read_token(const JsonNode& node);
-  static std::vector<Token> read_tokens(const JsonNode& node, const ModelVocabulary& vocabulary,
+  static std::vector<Token> read_tokens(const JsonNode& node, std::span<const ExtraToken> extra,
+                                        const ModelVocabulary& vocabulary,
                                         const Normalizer& normalizer);
   static AddedTokens matcher(const std::vector<Token>& tokens, Phase phase);
 

@@ -72,6 +72,25 @@ TEST(TokenizerJson, EncodesAsTheTokenizersPackageDoes) {
   }
 }
 
+TEST(TokenizerJson, OtherFilesMayAddTokens) {
+  json file = small_file();
+  file["added_tokens"] = json::array({added_token("<s>")});
+  const std::vector<ExtraToken> extra = {
+      {.content = "<s>", .special = true, .lstrip = true, .replaces = true},
+      {.content = "<new>", .special = true, .normalized = false},
+      {.content = "ab", .special = true, .normalized = false, .rstrip = true},
+      {.content = "<new>", .special = false},  // is there
+      {.content = ""}};
+  const Tokenizer tokenizer = read_tokenizer_json(file.dump(), "tokenizer.json", extra);
+  EXPECT_EQ(tokenizer.vocab_size(), 6);
+  EXPECT_EQ(tokenizer.find("<s>"), 4);
+  EXPECT_EQ(tokenizer.find("<new>"), 5);
+  EXPECT_TRUE(tokenizer.is_control(4));
+  EXPECT_TRUE(tokenizer.is_control(5));
+  EXPECT_EQ(tokenizer.encode("a <s>c<new>ab  b", ControlTokens::kParse), (Ids{0, 4, 2, 5, 3, 1}));
+  EXPECT_EQ(tokenizer.decode(Ids{0, 5}), "a<new>");
+}
+
 /// But for models that hold special tokens as pieces, which the package takes from plain text, too.
 TEST(TokenizerJson, LeavesSpecialTokensInPlainText) {
   const auto texts = families().at("texts").get<std::vector<std::string>>();
@@ -154,6 +173,39 @@ TEST(TokenizerJson, TakesMergesAsTextOrAsPairs) {
   EXPECT_EQ(read(file).encode("abc", ControlTokens::kParse), (Ids{3, 2}));
   file["model"]["merges"] = json::parse(R"([["a", "b"]])");
   EXPECT_EQ(read(file).encode("abc", ControlTokens::kParse), (Ids{3, 2}));
+}
+
+/// As the package does, which prepends to no text that has become empty.
+TEST(TokenizerJson, PrependsToWhatOtherStepsLeave) {
+  json file = with("normalizer", R"({"type": "Sequence", "normalizers": [
+      {"type": "Strip", "strip_left": true, "strip_right": true},
+      {"type": "Prepend", "prepend": "_"}]})");
+  file["model"]["vocab"]["_"] = 4;
+  const Tokenizer tokenizer = read(file);
+  EXPECT_EQ(tokenizer.encode("", ControlTokens::kParse), Ids{});
+  EXPECT_EQ(tokenizer.encode(" \n ", ControlTokens::kParse), Ids{});
+  EXPECT_EQ(tokenizer.encode("  a ", ControlTokens::kParse), (Ids{4, 0}));
+  EXPECT_EQ(tokenizer.encode(" ab", ControlTokens::kParse), (Ids{4, 3}));
+}
+
+/// add_prefix_space alone is how files said it before there was a prepend_scheme.
+TEST(TokenizerJson, MetaspacePrependsAsItsFileSays) {
+  const std::pair<const char*, std::vector<Ids>> cases[] = {
+      {R"("add_prefix_space": false)", {{0}, {4, 0}, {0, 4, 1}}},
+      {R"("add_prefix_space": true)", {{4, 0}, {4, 0}, {4, 0, 4, 1}}},
+      {R"("prepend_scheme": "never")", {{0}, {4, 0}, {0, 4, 1}}},
+      {R"("prepend_scheme": "first")", {{4, 0}, {4, 0}, {4, 0, 4, 1}}}};
+  for (const auto& [setting, ids] : cases) {
+    json file = with("pre_tokenizer",
+                     std::string(R"({"type": "Metaspace", "replacement": "_", )") + setting + "}");
+    file["model"]["vocab"]["_"] = 4;
+    const Tokenizer tokenizer = read(file);
+    const char* const texts[] = {"a", " a", "a b"};
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(tokenizer.encode(texts[i], ControlTokens::kParse), ids[i]) << setting << i;
+    }
+    EXPECT_EQ(tokenizer.encode("", ControlTokens::kParse), Ids{}) << setting;
+  }
 }
 
 TEST(TokenizerJson, RefusesByNameWhatItDoesNotUnderstand) {

@@ -66,6 +66,12 @@ void read_bad_words(const RowReader& row, std::vector<std::string>& words) {
 
 }  // namespace
 
+AnswerOptions complete_answer(AnswerOptions options, const GenerationDefaults& of_model) {
+  of_model.apply(options.sampling, options.max_tokens);
+  options.given.apply(options.sampling, options.max_tokens);
+  return options;
+}
+
 void set_answer_options(const AnswerOptions& options, Request& request) {
   request.max_tokens = options.max_tokens;
   request.sampling = options.sampling;

@@ -1,6 +1,10 @@
 // Adapters of a folder: found by name, read when they are needed, gone when others need the memory.
+#include <atomic>
 #include <filesystem>
+#include <fstream>
 #include <future>
+#include <iterator>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -209,6 +213,125 @@ TEST_F(AdapterFolderTest, ANameLeadsNowhereElse) {
   expect_refused("parts", "is a link that leads out of", RequestError::kInvalidArgument);
   expect_refused("broken", "broken: ", RequestError::kInvalidArgument);
   testing::expect_same(answer(engine, "alias"), alone("first"), "a link within the folder");
+}
+
+TEST_F(AdapterFolderTest, LinksOfEveryFileStayInside) {
+  const testing::TempFolder outside;
+  const std::string secret = outside.write("secret", "{{ 'secret' }}");
+  Engine engine = this->engine(2);
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                           "added_tokens.json", "chat_template.jinja", "vocab.json", "merges.txt",
+                           "additional_chat_templates/default.jinja"}) {
+    write("evil");
+    fs::create_directories(folder_.path() / "evil/additional_chat_templates");
+    fs::create_symlink(secret, folder_.path() / "evil" / file);
+    const Completion refused = answer(engine, "evil");
+    EXPECT_NE(refused.error.find(std::string(file) + " is a link that leads out of"),
+              std::string::npos)
+        << refused.error;
+    fs::remove_all(folder_.path() / "evil");
+  }
+  // By its path, where nothing but what opens the files looks at them.
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                           "chat_template.jinja", "additional_chat_templates/default.jinja",
+                           "adapter_config.json", "adapter_model.safetensors"}) {
+    write("evil");
+    const fs::path path = folder_.path() / "evil";
+    fs::create_directories(path / "additional_chat_templates");
+    fs::remove(path / file);
+    fs::create_symlink(secret, path / file);
+    testing::expect_invalid({file, ": is a link that leads out of"},
+                            [&] { (void)engine.add_adapter("evil", path.string()); });
+    fs::remove_all(path);
+  }
+}
+
+/// As `hf download` has it, and as an operator links it into the folder.
+TEST_F(AdapterFolderTest, LinksIntoAHubCacheAreFollowed) {
+  const testing::TempFolder cache;
+  const fs::path repository = cache.path() / "hub/models--someone--lora";
+  const fs::path snapshot = repository / "snapshots/abc";
+  fs::create_directories(snapshot);
+  fs::create_directories(repository / "blobs");
+  const auto fill = [&](const fs::path& blobs) {
+    for (const char* file : {"adapter_config.json", "adapter_model.safetensors"}) {
+      fs::copy_file(folder_.path() / "first" / file, blobs / file);
+      fs::create_symlink(fs::path("../../blobs") / file, snapshot / file);
+    }
+  };
+  fill(repository / "blobs");
+  fs::create_directory_symlink(snapshot, folder_.path() / "mine");
+  Engine engine = this->engine(2);
+  testing::expect_same(answer(engine, "mine"), alone("first"), "a link into a cache");
+  (void)engine.add_adapter("by path", (folder_.path() / "mine").string());
+  (void)engine.add_adapter("elsewhere", snapshot.string());
+  testing::expect_same(answer(engine, "elsewhere"), alone("first"), "a path into a cache");
+  // Its files stay in the cache's folder of the adapter.
+  const std::string secret = cache.write("hub/secret", "{{ 'secret' }}");
+  fs::create_symlink(secret, snapshot / "chat_template.jinja");
+  EXPECT_NE(answer(engine, "mine").error.find("chat_template.jinja is a link that leads out of"),
+            std::string::npos);
+  // No other link out of the folder is followed, whatever its name.
+  fs::create_directories(cache.path() / "models--x/snapshots/abc");
+  fs::create_directory_symlink(cache.path() / "models--x/snapshots/abc", folder_.path() / "other");
+  EXPECT_NE(answer(engine, "other").error.find("is a link that leads out of"), std::string::npos);
+}
+
+/// Somebody writes the halves of a file again and again: it is loaded whole or not at all.
+TEST_F(AdapterFolderTest, ATornFileIsNeverLoaded) {
+  write("a");
+  write("b");
+  const auto content = [&](const char* name) {
+    std::ifstream file(folder_.path() / name / "adapter_model.safetensors", std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string versions[] = {content("a"), content("b")};
+  ASSERT_EQ(versions[0].size(), versions[1].size());
+  fs::copy(folder_.path() / "a", folder_.path() / "torn");
+  const std::string path = (folder_.path() / "torn/adapter_model.safetensors").string();
+  std::atomic<bool> ends = false;
+  std::thread writer([&] {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    for (size_t i = 0; !ends; ++i) {
+      const std::string& version = versions[i % 2];
+      const size_t half = version.size() / 2;
+      for (const size_t begin : {size_t{0}, half}) {
+        file.seekp(static_cast<std::streamoff>(begin));
+        file.write(version.data() + begin,
+                   static_cast<std::streamsize>(begin == 0 ? half : version.size() - half));
+        file.flush();
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      }
+    }
+  });
+  Engine engine = this->engine(3);
+  const Completion torn = answer(engine, "torn");
+  testing::expect_invalid({"torn: is being written to; load it again when the writer is done"},
+                          [&] { (void)engine.add_adapter("it", path.substr(0, path.rfind('/'))); });
+  ends = true;
+  writer.join();
+  EXPECT_NE(torn.error.find("torn"), std::string::npos) << torn.error;
+  EXPECT_TRUE(torn.token_ids.empty());
+  testing::expect_same(answer(engine, "torn"), alone("torn"), "when it is at rest");
+  EXPECT_TRUE(answer(engine, "a").error.empty());
+}
+
+/// An adapter that was written this moment runs as soon as it is at rest.
+TEST_F(AdapterFolderTest, OneThatWasJustWrittenIsWaitedFor) {
+  Engine engine = this->engine(2);
+  write("new");
+  const Completion first = answer(engine, "new");
+  EXPECT_EQ(first.error, "");
+  testing::expect_same(first, alone("new"), "just written");
+  EXPECT_EQ(engine.stats().adapter_reads, 1);
+  testing::expect_same(answer(engine, "new"), first, "at rest");
+  EXPECT_EQ(engine.stats().adapter_reads, 1) << "its load has found what was described";
+  // Copied over by another one, which cuts it first.
+  const std::string path = (folder_.path() / "new/adapter_model.safetensors").string();
+  fs::resize_file(path, 100);
+  EXPECT_NE(answer(engine, "new").error.find("adapter_model.safetensors"), std::string::npos);
+  write("new");
+  testing::expect_same(answer(engine, "new"), alone("new"), "whole again");
 }
 
 TEST_F(AdapterFolderTest, AChangeCountsFromTheNextRequestOn) {

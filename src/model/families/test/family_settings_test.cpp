@@ -67,6 +67,7 @@ DecoderConfig folder_config(const std::string& architecture, const json& more) {
   small.config["architectures"] = {architecture};
   small.config["model_type"] = "any";
   small.config["rms_norm_eps"] = 1e-5;
+  small.config["head_dim"] = 4;
   small.config.update(more);
   small.write_all();
   return FolderModel(small.path()).config();

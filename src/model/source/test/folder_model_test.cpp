@@ -70,9 +70,64 @@ TEST(FolderModel, RefusesUnknownArchitectures) {
   expect_invalid({"config.json: architectures has 2 entries, expected one"},
                  [&] { open_with(small); });
   small.config["architectures"] = "LlamaForCausalLM";
-  expect_invalid({"architectures is", "expected an array of strings"}, [&] { open_with(small); });
+  expect_invalid({"architectures is", "expected a list"}, [&] { open_with(small); });
+  small.config["architectures"] = {"Qwen2ForCausalLM"};
+  open_with(small);
   small.config.erase("architectures");
-  expect_invalid({"config.json: has no architectures"}, [&] { open_with(small); });
+  small.config.erase("model_type");
+  expect_invalid({"config.json: has neither architectures nor model_type"},
+                 [&] { open_with(small); });
+  small.config["model_type"] = "mamba";
+  expect_unsupported({"config.json: model_type is mamba, supported: gemma2, gemma3_text"},
+                     [&] { open_with(small); });
+  small.config["model_type"] = "qwen2";
+  open_with(small);
+}
+
+TEST(FolderModel, SaysWhatAFolderWithoutAModelIs) {
+  const SmallFolder small;
+  expect_invalid({"has no config.json, expected a folder that transformers saved, or a GGUF"},
+                 [&] { open(small); });
+  small.folder.write("adapter_config.json", "{}");
+  expect_invalid({"is the folder of an adapter"}, [&] { open(small); });
+  small.folder.write("tiny.gguf", "GGUF");
+  expect_invalid({"has no config.json, but GGUF files, name one of them", "tiny.gguf"},
+                 [&] { open(small); });
+  small.folder.write("config.json", small.config.dump());
+  small.folder.write("pytorch_model.bin", "PK");
+  expect_unsupported({"pytorch_model.bin: is of pickles", "python -c \"import transformers"},
+                     [&] { open(small); });
+}
+
+/// Wherever it stands, and whether or not the family reads it.
+TEST(FolderModel, RefusesKnownSettingsOfAWrongType) {
+  const std::vector<std::pair<const char*, nlohmann::json>> wrong = {
+      {"rope_scaling", "yarn"},          {"rope_scaling", 8.0},
+      {"rope_parameters", 255},          {"use_cache", "true"},
+      {"sliding_window", "7"},           {"max_window_layers", 1.5},
+      {"attention_dropout", "0"},        {"model_type", 3},
+      {"layer_types", "full_attention"}, {"mlp_bias", 1},
+      {"architectures", "Qwen"}};
+  for (const auto& [key, value] : wrong) {
+    SmallFolder small;
+    small.config[key] = value;
+    expect_invalid({"config.json: ", key, " is ", ", expected "}, [&] { open_with(small); });
+  }
+  SmallFolder small;
+  small.config["rope_scaling"] = {{"rope_type", "default"}, {"factor", "8"}};
+  expect_invalid({"config.json: rope_scaling.factor is \"8\", expected a number"},
+                 [&] { open_with(small); });
+  small.config["rope_scaling"] = {{"rope_type", "default"}, {"new", 1}};
+  small.write_all();
+  EXPECT_EQ(FolderModel(small.path()).unread_settings(),
+            std::vector<std::string>{"rope_scaling.new"});
+  small.folder.write("generation_config.json", R"({"temperature": "0.7"})");
+  expect_invalid({"generation_config.json: temperature is \"0.7\", expected a number"},
+                 [&] { open(small); });
+  small.folder.write("generation_config.json", "{}");
+  small.folder.write("tokenizer_config.json", R"({"pad_token": 3})");
+  expect_invalid({"tokenizer_config.json: pad_token is 3, expected a string or an object"},
+                 [&] { open(small); });
 }
 
 TEST(FolderModel, RefusesQuantizedWeights) {
@@ -208,10 +263,55 @@ TEST(FolderModel, ChecksTokensThatEndAnswers) {
   EXPECT_EQ(FolderModel(small.path()).end_tokens(), (std::vector<int32_t>{3, 7}));
   small.folder.write("generation_config.json", R"({"eos_token_id": 9})");
   EXPECT_EQ(FolderModel(small.path()).end_tokens(), (std::vector<int32_t>{9}));
-  for (const char* ids : {"10", "-1", "[3, 10]", "\"3\"", "1.5", "18446744073709551615"}) {
+  // No answer has a token without a row.
+  for (const char* ids : {"10", "-1", "[-1, 10]", "18446744073709551615"}) {
     small.folder.write("generation_config.json", R"({"eos_token_id": )" + std::string(ids) + "}");
-    expect_invalid({"generation_config.json: eos_token_id is ", "expected ids below 10"},
+    EXPECT_TRUE(FolderModel(small.path()).end_tokens().empty()) << ids;
+  }
+  for (const char* ids : {"\"3\"", "1.5", "[\"3\"]", "{}"}) {
+    small.folder.write("generation_config.json", R"({"eos_token_id": )" + std::string(ids) + "}");
+    expect_invalid({"generation_config.json: eos_token_id is ", ", expected an "},
                    [&] { (void)FolderModel(small.path()).end_tokens(); });
+  }
+}
+
+TEST(FolderModel, TakesWhatAnswersAreDrawnWith) {
+  using Values = std::map<std::string, double, std::less<>>;
+  SmallFolder small;
+  small.write_all();
+  const FolderModel none(small.path());
+  EXPECT_EQ(none.generation_config().path, "");
+  const auto read = [&small](const std::string& text) {
+    small.folder.write("generation_config.json", text);
+    return FolderModel(small.path()).generation_config();
+  };
+  const GenerationConfig all = read(
+      R"({"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0, "repetition_penalty": 1.05,
+          "max_new_tokens": 2048, "do_sample": true, "bos_token_id": 1, "transformers_version": "4",
+          "num_beams": 1, "typical_p": 1.0, "no_repeat_ngram_size": null, "min_length": 0})");
+  EXPECT_EQ(all.path, small.path() + "/generation_config.json");
+  EXPECT_EQ(all.values, (Values{{"temperature", 0.6},
+                                {"top_k", 20},
+                                {"top_p", 0.95},
+                                {"min_p", 0},
+                                {"repetition_penalty", 1.05},
+                                {"max_new_tokens", 2048}}));
+  EXPECT_EQ(all.not_done, std::vector<std::string>{});
+  EXPECT_EQ(read(R"({"temperature": null, "top_k": null})").values, Values{});
+  EXPECT_EQ(read(R"({"do_sample": false, "temperature": 0.7, "top_p": 0.5})").values,
+            (Values{{"temperature", 0}, {"top_p", 0.5}}));
+  EXPECT_EQ(
+      read(
+          R"({"num_beams": 4, "stop_strings": ["x"], "suppress_tokens": [], "penalty_alpha": 0.6})")
+          .not_done,
+      (std::vector<std::string>{"num_beams is 4", "penalty_alpha is 0.6",
+                                R"(stop_strings is ["x"])"}));
+  for (const auto& [text, message] :
+       {std::pair(R"({"temperature": "0.6"})", R"(temperature is "0.6", expected a number)"),
+        std::pair(R"({"top_k": [20]})", "top_k is [20], expected a number"),
+        std::pair(R"({"top_p": true})", "top_p is true, expected a number"),
+        std::pair(R"({"do_sample": 1})", "do_sample is 1, expected true or false")}) {
+    expect_invalid({"generation_config.json: ", message}, [&, wrong = text] { (void)read(wrong); });
   }
 }
 
@@ -228,6 +328,8 @@ TEST(FolderModel, TemplatesOfOtherNamesAreFilesOfAFolder) {
   SmallFolder small;
   small.write_all();
   EXPECT_TRUE(FolderModel(small.path()).chat_templates().empty());
+  small.folder.write("chat_template.json", R"({"chat_template": "of the processor"})");
+  EXPECT_EQ(rendered(small, true), "of the processor");
   small.folder.write("tokenizer_config.json", R"({"chat_template": "of the settings"})");
   std::filesystem::create_directory(small.folder.path() / "additional_chat_templates");
   small.folder.write("additional_chat_templates/README.md", "{% wrong");
@@ -273,6 +375,38 @@ TEST(FolderModel, RefusesTensorsWithoutAPlace) {
   expect_unsupported(
       {"tensor 'model.layers.0.self_attn.o_proj.bias' has no place in a qwen2 model of 2 layers"},
       [&] { load(small); });
+}
+
+/// A field that is missing is what transformers' class takes for it, and null is not missing.
+TEST(FolderModel, WhatAFolderLeavesOut) {
+  const auto without = [](const std::string& architecture, const char* key,
+                          const nlohmann::json& more) {
+    SmallFolder small;
+    small.config["architectures"] = {architecture};
+    small.config.update(more);
+    small.config.erase(key);
+    small.write_all();
+    return FolderModel(small.path()).config();
+  };
+  EXPECT_EQ(without("MistralForCausalLM", "head_dim", nlohmann::json::object()).layer(0).window,
+            4096);
+  EXPECT_EQ(without("MistralForCausalLM", "", {{"sliding_window", nullptr}}).layer(0).window, -1);
+  EXPECT_EQ(without("Qwen3ForCausalLM", "head_dim", nlohmann::json::object()).head_dim, 128);
+  EXPECT_EQ(without("Qwen3ForCausalLM", "", {{"head_dim", nullptr}}).head_dim, 4);
+  EXPECT_EQ(without("Phi3ForCausalLM", "rms_norm_eps", nlohmann::json::object()).rms_epsilon,
+            1e-5f);
+  EXPECT_EQ(without("LlamaForCausalLM", "rms_norm_eps", nlohmann::json::object()).rms_epsilon,
+            1e-6f);
+  EXPECT_EQ(
+      without("LlamaForCausalLM", "num_key_value_heads", nlohmann::json::object()).num_kv_heads, 2);
+  EXPECT_EQ(without("Qwen2ForCausalLM", "max_position_embeddings", nlohmann::json::object())
+                .context_length,
+            32768);
+  EXPECT_EQ(without("Gemma2ForCausalLM", "", nlohmann::json::object()).attention_soft_cap, 50.0f);
+  EXPECT_EQ(
+      without("Gemma2ForCausalLM", "", {{"attn_logit_softcapping", nullptr}}).attention_soft_cap,
+      0.0f);
+  EXPECT_EQ(without("Gemma2ForCausalLM", "", nlohmann::json::object()).logits_soft_cap, 30.0f);
 }
 
 TEST(FolderModel, GemmaThreeDoesNotCapScores) {

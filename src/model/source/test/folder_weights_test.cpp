@@ -48,19 +48,42 @@ TEST(FolderWeights, StaysInItsFolder) {
                  {kIndex, "weight_map puts 'a' into something that is no file of this folder"});
   }
   expect_wrong(folder, R"({"weight_map": {"a": 3}})", {kIndex, "puts 'a'"});
+  // What a terminal obeys, and what is longer than any name, are no part of an error.
+  for (const std::string& name : {std::string("\\u001b[31mRED\\u0007"), std::string(5000, 'a')}) {
+    const std::string index = R"({"weight_map": {"a": ")" + name + R"("}})";
+    expect_wrong(folder, index, {kIndex, "puts 'a' into something that is no file"});
+    const std::string message =
+        testing::message_of([&] { const FolderWeights weights(folder.path().string()); });
+    EXPECT_EQ(message.find('\x1b'), std::string::npos) << message;
+    EXPECT_LT(message.size(), 500u);
+  }
 }
 
 TEST(FolderWeights, ChecksThatTheIndexIsRight) {
   const TempFolder folder;
   write_parts(folder);
-  expect_wrong(folder, R"({"weight_map": {"c": "one.safetensors"}})",
-               {kIndex, "puts 'c' into 'one.safetensors', which does not have it"});
-  expect_wrong(folder, R"({"weight_map": {"a": "two.safetensors", "b": "two.safetensors"}})",
-               {kIndex, "puts 'a' into 'two.safetensors', which does not have it"});
+  expect_wrong(
+      folder,
+      R"({"weight_map": {"a": "two.safetensors", "b": "two.safetensors", "c": "one.safetensors"}})",
+      {kIndex, "puts 'a' into 'two.safetensors', it lies in ", "/one.safetensors"});
   expect_wrong(folder, R"({"weight_map": {"a": "three.safetensors"}})", {"three.safetensors"});
   expect_wrong(folder, R"({"weight_map": ["a"]})", {kIndex, "has no weight_map"});
   expect_wrong(folder, "{}", {kIndex, "has no weight_map"});
   expect_wrong(folder, "[]", {kIndex, "expected an object"});
+}
+
+/// As transformers, which asks the index for names of files alone.
+TEST(FolderWeights, TellsWhatTheIndexListsAndNoFileHas) {
+  const TempFolder folder;
+  write_parts(folder);
+  folder.write(kIndex, R"({"weight_map": {"c": "one.safetensors"}})");
+  FolderWeights weights(folder.path().string());
+  EXPECT_EQ(weights.missing(), std::vector<std::string>{"c"});
+  EXPECT_FALSE(weights.contains("c"));
+  ASSERT_TRUE(weights.contains("a"));
+  weights.leave_out("a");
+  EXPECT_FALSE(weights.contains("a"));
+  for (const std::string_view name : weights.names()) EXPECT_NE(name, "a");
 }
 
 TEST(FolderWeights, RefusesATensorOfTwoFiles) {

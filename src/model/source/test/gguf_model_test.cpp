@@ -1,5 +1,6 @@
 #include "model/source/gguf_model.h"
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,38 @@ TEST(GgufModel, ListsSettingsThatItDoesNotRead) {
       (Keys{"llama.rope.scale_linear", "llama.attention.sliding_window", "llama.attention.causal",
             "llama.logit_scale", "llama.attention.sliding_window_pattern", "llama.of.tomorrow",
             "tokenizer.ggml.add_eos_token", "tokenizer.ggml.of_tomorrow"}));
+}
+
+TEST(GgufModel, TakesWhatAnswersAreDrawnWith) {
+  using Values = std::map<std::string, double, std::less<>>;
+  const auto read = [](const testing::GgufBuilder& file) {
+    const std::string text = file.build();
+    return GgufModel(std::as_bytes(std::span(text)), "m.gguf").generation_config();
+  };
+  EXPECT_EQ(read(least()).values, Values{});
+  EXPECT_EQ(read(least()
+                     .value("general.sampling.temp", 0.5f)
+                     .value("general.sampling.top_k", int32_t{20})
+                     .value("general.sampling.top_p", 0.75f)
+                     .value("general.sampling.min_p", 0.25f)
+                     .value("general.sampling.penalty_repeat", 1.5f))
+                .values,
+            (Values{{"temperature", 0.5},
+                    {"top_k", 20},
+                    {"top_p", 0.75},
+                    {"min_p", 0.25},
+                    {"repetition_penalty", 1.5}}));
+  const GenerationConfig of_last = read(least()
+                                            .value("general.sampling.penalty_repeat", 1.5f)
+                                            .value("general.sampling.penalty_last_n", int32_t{64})
+                                            .value("general.sampling.mirostat", int32_t{2}));
+  EXPECT_EQ(of_last.not_done,
+            (Keys{"general.sampling.penalty_last_n is 64", "general.sampling.mirostat is not 0"}));
+  EXPECT_EQ(read(least()
+                     .value("general.sampling.penalty_repeat", 1.5f)
+                     .value("general.sampling.penalty_last_n", int32_t{0}))
+                .values,
+            Values{});
 }
 
 TEST(GgufModel, AWindowOfAFamilyThatHasOneIsRead) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "expect_error.h"
+#include "model/adapters/open_adapter.h"
 #include "model/source/model_files.h"
 #include "small_folder.h"
 
@@ -46,6 +47,35 @@ TEST(HubCache, KnowsIdsFromPaths) {
                            "a/b c", "", "/"}) {
     EXPECT_FALSE(is_hub_id(path)) << path;
   }
+}
+
+TEST(HubCache, KnowsWhatBelongsToAFolderOfACache) {
+  const std::string folder = "/home/u/.cache/huggingface/hub/models--org--lora";
+  for (const char* inside :
+       {"/snapshots/abc", "/snapshots/abc/adapter_config.json", "/blobs/123"}) {
+    EXPECT_EQ(hub_folder_of(folder + inside), folder);
+  }
+  for (const std::string& other : {folder, folder + "/refs/main", folder + "/snapshots",
+                                   std::string("/models--org/snapshots/a"),
+                                   std::string("/snapshots/a"), std::string("/"), std::string()}) {
+    EXPECT_EQ(hub_folder_of(other), "") << other;
+  }
+}
+
+TEST(HubCache, FindsAdaptersByName) {
+  const TempFolder cache;
+  const ScopedVariable variable("HF_HUB_CACHE", cache.path().string());
+  const std::string folder = cache.path().string() + "/models--someone--lora";
+  std::filesystem::create_directories(folder + "/refs");
+  std::filesystem::create_directories(folder + "/snapshots/abc");
+  cache.write("models--someone--lora/refs/main", "abc");
+  EXPECT_EQ(find_adapter_path("someone/lora"), folder + "/snapshots/abc");
+  EXPECT_EQ(find_adapter_path(folder), folder);
+  EXPECT_EQ(find_adapter_path("/none/there"), "/none/there");
+  expect_invalid({"someone/other: no such file or folder, and nothing of that name in the Hugging "
+                  "Face cache ",
+                  "hf download someone/other fetches it"},
+                 [] { (void)find_adapter_path("someone/other"); });
 }
 
 TEST(HubCache, TellsHowToFetchWhatIsNotThere) {

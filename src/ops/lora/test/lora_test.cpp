@@ -7,6 +7,7 @@
 
 #include "heddle/core/dispatch.h"
 
+#include "compare.h"
 #include "exec_context.h"
 #include "isa.h"
 #include "ops/lora/test/sum_test_body.h"
@@ -135,6 +136,57 @@ TEST(LoraStacks, GapsBehindRowsAndSlotsDoNotShow) {
     EXPECT_TRUE(testing::same_bits<float>(shrunk(stacks.with_gaps()), y));
     EXPECT_TRUE(
         testing::same_bits<float>(expanded(stacks.with_gaps()), expanded(stacks.without_gaps())));
+  }
+}
+
+/// Widths and ranks at the borders of every block of the loops, one below and one above, with one
+/// thread and with more.
+TEST(LoraStacks, EveryColumnOfWideProductsIsTheirSum) {
+  constexpr int64_t kTokens = 9, kSlots = 2;
+  constexpr int64_t kWidths[] = {1,   15,  16,   127,  128,  129,  255,  256,  257,  511,
+                                 512, 513, 1023, 1024, 1025, 2047, 2048, 2049, 4096, 4097};
+  constexpr int64_t kRanks[] = {1, 8, 31, 32, 33, 64, 65, 127, 128, 129, 256, 512};
+  std::vector<int32_t> ids;
+  for (int64_t t = 0; t < kTokens; ++t) ids.push_back(static_cast<int32_t>(t % (kSlots + 1)) - 1);
+  const LoraBatch batch = LoraBatch::from_ids(host_view(ids.data(), {kTokens}));
+  ThreadPool pool(3);
+  size_t next = 0;
+  for (const int64_t width : kWidths) {
+    for (int i = 0; i < 3; ++i) {
+      const int64_t rank = kRanks[next++ % std::size(kRanks)];
+      const auto w = testing::random_normal<float>(static_cast<size_t>(kSlots * rank * width));
+      for (const bool is_shrink : {true, false}) {
+        const int64_t in = is_shrink ? width : rank, out = is_shrink ? rank : width;
+        const auto x = testing::random_normal<float>(static_cast<size_t>(kTokens * in));
+        std::vector<double> want(static_cast<size_t>(kTokens * out), 0.0);
+        for (int64_t t = 0; t < kTokens; ++t) {
+          const int64_t slot = ids[static_cast<size_t>(t)];
+          for (int64_t o = 0; slot >= 0 && o < out; ++o) {
+            for (int64_t k = 0; k < in; ++k) {
+              want[static_cast<size_t>(t * out + o)] +=
+                  double{x[static_cast<size_t>(t * in + k)]} *
+                  double{w[static_cast<size_t>((slot * out + o) * in + k)]};
+            }
+          }
+        }
+        for (ThreadPool* const threads : {static_cast<ThreadPool*>(nullptr), &pool}) {
+          std::vector<float> y(want.size(), 0.0f);
+          const TensorView view = host_view(y.data(), {kTokens, out});
+          const ConstTensorView input = host_view(x.data(), {kTokens, in});
+          const ConstTensorView weight = host_view(w.data(), {kSlots, out, in});
+          // A row of A is a rank's, and a row of B an output's.
+          if (is_shrink) {
+            lora_shrink(context_with(threads), view, input, weight, batch, 1.0f, true,
+                        LoraLayout::kRankMajor);
+          } else {
+            lora_expand(context_with(threads), view, input, weight, batch, 0, 1.0f, true,
+                        LoraLayout::kRankMinor);
+          }
+          EXPECT_LT(testing::relative_error<float>(y, want), testing::tolerance<float>(in))
+              << (is_shrink ? "shrink" : "expand") << " of " << width << " at rank " << rank;
+        }
+      }
+    }
   }
 }
 

@@ -1,0 +1,133 @@
+#include "model/adapters/finite_values.h"
+
+#include <cstring>
+#include <limits>
+#include <list>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heddle/core/dispatch.h"
+
+#include "expect_error.h"
+#include "random.h"
+
+namespace heddle::model {
+namespace {
+
+constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+class FakeAdapter final : public Adapter {
+ public:
+  FakeAdapter() : Adapter("dir") {}
+  void check_fits(const ModelDims& /*dims*/) const override {}
+  [[nodiscard]] std::vector<std::string> warnings(const ModelDims& /*dims*/) const override {
+    return {};
+  }
+
+  /// A tensor of ones, one of which is another value.
+  StoredValues tensor(const char* name, DType dtype, int64_t rows, int64_t columns, int64_t at = -1,
+                      float value = 1.0f) {
+    // Behind a byte, so that no address is aligned.
+    auto& bytes = memory_.emplace_back(
+        static_cast<size_t>(rows * columns) * heddle::size_of(dtype) + 1, std::byte{});
+    dispatch_dtype<float, half, bfloat16>(dtype, "a test", [&]<class T>() {
+      for (int64_t i = 0; i < rows * columns; ++i) {
+        const T element = from_float<T>(i == at ? value : 1.0f);
+        std::memcpy(bytes.data() + 1 + i * int64_t{sizeof(T)}, &element, sizeof(T));
+      }
+    });
+    return {dtype, rows, columns, bytes.data() + 1, name};
+  }
+  AdapterPair& add_pair(const StoredValues& a, const StoredValues& b) {
+    AdapterPair pair;
+    pair.rank = a.rows, pair.in_features = a.columns, pair.out_features = b.rows;
+    pair.dtype = a.dtype;
+    pair.a = a.data, pair.b = b.data;
+    pair.a_name = a.name, pair.b_name = b.name;
+    return pairs_.emplace_back(pair);
+  }
+  VocabularyPart& of_embedding() { return embedding_; }
+  VocabularyPart& of_head() { return head_; }
+
+ private:
+  std::list<std::vector<std::byte>> memory_;
+};
+
+TEST(FiniteValues, EveryPlaceOfAMatrixIsLookedAt) {
+  for (const DType dtype : kTypes) {
+    for (int repeat = 0; repeat < 200; ++repeat) {
+      const auto rank = testing::random_int(1, 9), width = testing::random_int(1, 300);
+      const auto at = testing::random_int(0, rank * width - 1);
+      const float value = testing::pick({kNan, -kNan, kInfinity, -kInfinity});
+      FakeAdapter adapter;
+      const bool in_a = testing::random_int(0, 1) == 0;
+      adapter.add_pair(adapter.tensor("the A", dtype, rank, width, in_a ? at : -1, value),
+                       adapter.tensor("the B", dtype, width, rank, in_a ? -1 : at, value));
+      const auto columns = in_a ? width : rank;
+      const std::string place =
+          '[' + std::to_string(at / columns) + ", " + std::to_string(at % columns) + ']';
+      testing::expect_invalid({"dir: tensor 'the ", in_a ? "A'" : "B'",
+                               value == value ? "infinity" : "NaN", place.c_str()},
+                              [&] { check_finite(adapter, {}); });
+    }
+  }
+}
+
+TEST(FiniteValues, TheLargestValuesOfATypeAreFine) {
+  for (const DType dtype : kTypes) {
+    const float largest = dtype == DType::kFloat16    ? 65504.0f
+                          : dtype == DType::kBFloat16 ? 3.3895314e38f
+                                                      : std::numeric_limits<float>::max();
+    for (const float value : {largest, -largest, 0.0f, -0.0f, 1e-7f}) {
+      FakeAdapter adapter;
+      adapter.add_pair(adapter.tensor("a", dtype, 3, 100, testing::random_int(0, 299), value),
+                       adapter.tensor("b", dtype, 100, 3));
+      EXPECT_NO_THROW(check_finite(adapter, {}));
+    }
+  }
+}
+
+TEST(FiniteValues, WhatAGpuRoundsToInfinityIsRefusedThere) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    const auto check = [&](float value, std::optional<DType> rounded_to) {
+      FakeAdapter adapter;
+      adapter.add_pair(adapter.tensor("a", dtype, 3, 100, 104, value),
+                       adapter.tensor("b", dtype, 100, 3));
+      check_finite(adapter, rounded_to);
+    };
+    EXPECT_NO_THROW(check(65280.0f, DType::kFloat16));
+    EXPECT_NO_THROW(check(1e30f, DType::kBFloat16));
+    EXPECT_NO_THROW(check(1e30f, {}));
+    testing::expect_invalid({"dir: tensor 'a' has -65536 at [1, 4], which f16"},
+                            [&] { check(-65536.0f, DType::kFloat16); });
+  }
+}
+
+TEST(FiniteValues, EveryTensorOfAnAdapterIsLookedAt) {
+  const auto refused = [](const char* name, const auto& spoil) {
+    FakeAdapter adapter;
+    AdapterPair& pair = adapter.add_pair(adapter.tensor("a", DType::kFloat16, 2, 4),
+                                         adapter.tensor("b", DType::kFloat16, 4, 2));
+    EXPECT_NO_THROW(check_finite(adapter, {}));
+    spoil(adapter, pair, adapter.tensor(name, DType::kFloat32, 1, 4, 3, kNan));
+    testing::expect_invalid({"dir: tensor '", name, "' has NaN at [0, 3]"},
+                            [&] { check_finite(adapter, {}); });
+  };
+  refused("magnitude", [](auto&, AdapterPair& pair, StoredValues v) { pair.magnitude = v; });
+  refused("bias", [](auto&, AdapterPair& pair, StoredValues v) { pair.bias = v; });
+  refused("layer_bias", [](auto&, AdapterPair& pair, StoredValues v) { pair.layer_bias = v; });
+  refused("embedding", [](auto& a, auto&, StoredValues v) { a.of_embedding().weight = v; });
+  refused("head", [](auto& a, auto&, StoredValues v) { a.of_head().weight = v; });
+  refused("rows", [](auto& a, auto&, StoredValues v) { a.of_embedding().token_rows = v; });
+  refused("of the head", [](auto& a, AdapterPair& pair, StoredValues v) {
+    a.of_head().pair = pair;
+    a.of_head().pair->magnitude = v;
+  });
+}
+
+}  // namespace
+}  // namespace heddle::model

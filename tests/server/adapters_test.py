@@ -1,0 +1,237 @@
+"""Adapters of the server and of `generate`: names that are taken, what unloading means, damaged values and what is a warning.
+
+  python3 tests/server/adapters_test.py HEDDLE
+"""
+import json
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+import numpy as np
+from serve_case import ADMIN_KEY, DEVICE, HEDDLE, Case, Server, main
+from tiny_model import write_adapter, write_all
+
+TENSORS = "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+
+
+def change_values(path, name, change):
+    """Of the tensor in an f32 file, in place: change(values)."""
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[:8], "little")
+    begin, end = json.loads(data[8: 8 + size])[name]["data_offsets"]
+    values = np.frombuffer(data[8 + size + begin: 8 + size + end], "<f4").copy()
+    change(values)
+    data[8 + size + begin: 8 + size + end] = values.tobytes()
+    path.write_bytes(data)
+
+
+def put(value):
+    def change(values):
+        values[7] = value
+    return change
+
+
+def change_config(folder, **fields):
+    path = folder / CONFIG
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+B_OF_Q = "base_model.model.model.layers.1.self_attn.q_proj.lora_B.weight"
+
+
+class Files(unittest.TestCase):
+    """Tests of programs on files of their own."""
+
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        write_all(self.folder, 2)
+        self.root = self.folder / "adapters"
+
+    def generate(self, *options, rows=None):
+        """(exit code, answers, standard error)"""
+        text = "".join(json.dumps({"max_tokens": 4, "prompt": "ab", **row}) + "\n" for row in rows or [{}])
+        done = subprocess.run([HEDDLE, "generate", "--model", self.folder / "model", "--device", DEVICE, "--threads", "1", "--kv-memory",
+                               "100M", "--raw", "--json", "--keep-going", *map(str, options), "-"],
+                              input=text, capture_output=True, text=True, cwd="/")
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        return done.returncode, sorted(answers, key=lambda answer: answer["index"]), done.stderr
+
+    def refused(self, *options, says):
+        code, answers, error = self.generate(*options)
+        self.assertEqual((code, answers), (2, []), error)
+        for word in says:
+            self.assertIn(word, error)
+
+
+class Names(Files):
+    def does_not_start(self, *options, says):
+        with self.assertRaises(AssertionError) as refused:
+            Server(self.folder, *options).stop()
+        for word in ("does not start", *says):
+            self.assertIn(word, str(refused.exception))
+
+    def test_an_adapter_and_the_base_model_of_one_name(self):
+        for name, path in (("sql", self.root / "sql"), ("model", self.root / "model"), ("base", self.root / "base")):
+            write_adapter(path, 3)
+            self.does_not_start("--served-model-name", "sql", says=[f'"{name}"', "a name of the base model"])
+            if name != "sql":  # which is no name of it without --served-model-name
+                self.refused("--adapters", self.root, says=[f'"{name}"', "a name of the base model"])
+            shutil.rmtree(path)
+        adapter = ("--adapter", f"model={self.root / 'a0'}")
+        self.refused(*adapter, says=['"model"', "a name of the base model"])
+        self.does_not_start(*adapter, says=['"model"', "a name of the base model"])
+
+    def test_two_adapters_of_one_name(self):
+        given = ("--adapter", f"a1={self.root / 'a0'}")
+        self.does_not_start(*given, says=['two adapters are called "a1"', "adapters/a0", "adapters/a1"])
+        self.refused(*given, "--adapters", self.root, says=['two adapters are called "a1"', "adapters/a0", "adapters/a1"])
+        chat = subprocess.run([HEDDLE, "chat", "--model", self.folder / "model", "--device", DEVICE, *given, "--adapters", self.root],
+                              input="hi\n", capture_output=True, text=True)
+        self.assertEqual(chat.returncode, 2, chat.stderr)
+        self.assertIn('two adapters are called "a1"', chat.stderr)
+        same = ("--adapter", f"a1={self.root / 'a1'}", "--adapters", self.root)  # it stays in memory so
+        self.assertEqual(self.generate(*same, rows=[{"adapter": "a1"}])[0], 0)
+
+    def test_empty_values_of_options(self):
+        for option in ("--use", "--model", "--adapters", "--device", "--kv-type", "--stats", "--weights"):
+            self.refused(option, "", says=[option, "is empty"])
+        for option in ("--api-key-file", "--admin-key-file", "--lora-root", "--host", "--served-model-name", "--tls-cert", "--allowed-host"):
+            self.does_not_start(option, "", says=[option, "is empty"])
+
+
+class Values(Files):
+    def test_nan_and_infinity_are_refused_by_name(self):
+        file = self.root / "a0" / TENSORS
+        for value, word in ((np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")):
+            change_values(file, B_OF_Q, put(value))
+            says = [f"adapters/a0: tensor '{B_OF_Q}' has {word} at [1, 3]"]
+            inspected = subprocess.run([HEDDLE, "inspect", self.root / "a0"], capture_output=True, text=True)
+            self.assertEqual((inspected.returncode, inspected.stdout), (2, ""))
+            self.assertIn(says[0], inspected.stderr)
+            self.refused("--adapter", f"x={self.root / 'a0'}", says=says)
+            code, answers, _ = self.generate("--adapters", self.root, rows=[{"adapter": "a0"}, {"adapter": "a1"}])
+            self.assertEqual(code, 1)
+            self.assertIn(says[0], answers[0]["error"])
+            self.assertIsNone(answers[1]["error"])
+        server = Server(self.folder)
+        self.addCleanup(server.stop)
+        status, answer = server.post("/v1/completions", {"model": "a0", "prompt": "ab", "max_tokens": 2})
+        self.assertEqual(status, 400)
+        self.assertIn(B_OF_Q, answer["error"]["message"])
+        status, _, text = server.admin("/v1/load_lora_adapter", {"lora_name": "x", "lora_path": "a0"})
+        self.assertEqual(status, 400)
+        self.assertIn(B_OF_Q, text)
+        server.complete("a1")
+
+    def test_logits_that_are_nan_end_the_row_alone(self):
+        """Of the model: the embedding of one token is NaN, and rows without it are fine."""
+        hidden = 64
+
+        def damage(values):
+            values[hidden * 257: hidden * 258] = np.nan  # of <|user|>, behind the bytes and <|end|>: no answer has it
+
+        clean = self.generate(rows=[{"prompt": "ab"}])[1][0]["token_ids"]
+        change_values(self.folder / "model" / "model.safetensors", "model.embed_tokens.weight", damage)
+        code, answers, _ = self.generate(rows=[
+            {"prompt": "a<|user|>"}, {"prompt": "ab"}, {"prompt": "<|user|>", "adapter": "base", "max_tokens": 1}])
+        self.assertEqual(code, 1)
+        for damaged in (answers[0], answers[2]):
+            self.assertIn("the logits of the row are NaN or infinite: the model has weights", damaged["error"])
+            self.assertEqual((damaged["finish_reason"], damaged["token_ids"]), ("error", []))
+        self.assertEqual((answers[1]["token_ids"], answers[1]["error"]), (clean, None))
+        server = Server(self.folder)
+        self.addCleanup(server.stop)
+        for fields in ({"prompt": "a<|user|>"}, {"prompt": "a<|user|>", "temperature": 1.0}, {"prompt": ["ab", "<|user|>"]}):
+            status, answer = server.post("/v1/completions", {"max_tokens": 2, **fields})
+            self.assertEqual((status, answer["error"]["type"]), (500, "InternalServerError"), fields)
+            self.assertIn("the logits of the row are NaN", answer["error"]["message"])
+        server.complete("base")
+
+
+class Warnings(Files):
+    def test_what_is_odd_is_a_warning_and_with_strict_an_error(self):
+        cases = (({"rank_patern": {"q_proj": 1}}, "'rank_patern' is a field that heddle does not know, and so is ignored; did you mean rank_pattern?"),
+                 ({"base_model_name_or_path": "acme/other-7b"}, "was made for acme/other-7b, the model is "),
+                 ({"target_modules": ["q_proj", "lm_head"]}, "has nothing for 1 module that target_modules of "))
+        for fields, sentence in cases:
+            with self.subTest(sentence):
+                shutil.rmtree(self.root / "a0")
+                write_adapter(self.root / "a0", 0)
+                if "target_modules" in fields:
+                    fields = {"target_modules": [*json.loads((self.root / "a0" / CONFIG).read_text())["target_modules"], "lm_head"]}
+                change_config(self.root / "a0", **fields)
+                for options in (("--adapter", f"x={self.root / 'a0'}"), ("--adapters", self.root)):
+                    row = [{"adapter": "x" if options[0] == "--adapter" else "a0"}] * 2
+                    code, answers, error = self.generate(*options, rows=row)
+                    self.assertEqual((code, [answer["error"] for answer in answers]), (0, [None, None]), error)
+                    self.assertEqual(error.count(sentence), 1, error)
+                if "rank_patern" in fields:
+                    inspected = subprocess.run([HEDDLE, "inspect", self.root / "a0"], capture_output=True, text=True)
+                    self.assertIn("  warning: ", inspected.stdout)
+                    self.assertIn(sentence, inspected.stdout)
+                self.refused("--strict", "--adapter", f"x={self.root / 'a0'}", says=[sentence])
+                code, answers, _ = self.generate("--strict", "--adapters", self.root, rows=[{"adapter": "a0"}, {"adapter": "a1"}])
+                self.assertIn(sentence, answers[0]["error"])
+                self.assertIsNone(answers[1]["error"])
+        server = Server(self.folder, "--strict")
+        self.addCleanup(server.stop)
+        load = {"lora_name": "x", "lora_path": "a0"}
+        self.assertEqual(server.admin("/v1/load_lora_adapter", load)[0], 400)
+        self.assertEqual(server.admin("/v1/load_lora_adapter", load | {"lora_path": "a1"})[0], 200)
+
+
+class Unloading(Case):
+    num_adapters = 3
+
+    def models(self):
+        return {m["id"] for m in json.loads(self.server.request("GET", "/v1/models")[2])["data"]}
+
+    def status(self, name):
+        return self.server.post("/v1/completions", {"model": name, "prompt": "ab", "max_tokens": 1})[0]
+
+    def load(self, name, path, **more):
+        return self.server.admin("/v1/load_lora_adapter", {"lora_name": name, "lora_path": path, **more})[0]
+
+    def unload(self, name):
+        return self.server.admin("/v1/unload_lora_adapter", {"lora_name": name})[::2]
+
+    def test_an_adapter_of_the_folder_is_gone_until_it_is_loaded_again(self):
+        self.assertEqual(self.status("a0"), 200)
+        before = self.server.complete("a0")
+        self.assertEqual(self.unload("a0"), (200, "Success: LoRA adapter 'a0' removed successfully."))
+        for _ in range(2):
+            self.assertEqual(self.status("a0"), 404)
+            self.assertNotIn("a0", self.models())
+            self.assertEqual(self.server.request("GET", "/v1/models/a0")[0], 404)
+            self.assertEqual(self.unload("a0")[0], 404)
+            self.server.process.send_signal(1)  # SIGHUP lists the folder again
+        self.assertEqual(self.status("a1"), 200)
+        self.assertEqual(self.load("a0", "a0"), 200)
+        self.assertEqual(self.server.complete("a0"), before)
+        self.assertIn("a0", self.models())
+        self.assertEqual(self.unload("a0")[0], 200)  # also where it was loaded by its name
+        self.assertEqual(self.status("a0"), 404)
+        self.assertEqual(self.load("a0", "a1"), 200)  # the name is free
+        self.assertEqual(self.server.complete("a0"), self.server.complete("a1"))
+
+    def test_names_that_are_taken(self):
+        for name in ("base", "model"):
+            self.assertEqual(self.load(name, "a1"), 400)
+            self.assertEqual(self.load(name, "a1", load_inplace=True), 400)
+        self.assertEqual(self.load("a2", "a1"), 400)  # another adapter of the folder has the name
+        self.assertEqual(self.load("a2", "a2"), 200)
+        self.assertEqual(self.load("a2", "a2"), 400)
+        self.assertEqual(self.load("a2", "a1", load_inplace=True), 200)
+        self.assertEqual(self.server.complete("a2"), self.server.complete("a1"))
+        self.assertEqual(self.server.request("POST", "/v1/unload_lora_adapter", {"lora_name": "a1"},
+                                             {"Authorization": "Bearer x" + ADMIN_KEY})[0], 401)
+        self.assertEqual(self.status("a1"), 200)
+
+
+if __name__ == "__main__":
+    main()
