@@ -86,7 +86,7 @@ class Answers(Case):
             with self.subTest(env=env), self.terminal(env=env) as chat:
                 chat.expect("opposite>")
                 chat.type("/nothing\n")
-                chat.expect("no command /nothing")
+                chat.expect("unknown command /nothing")
                 chat.expect("opposite>")
                 chat.type("Opposites: hot\n")
                 chat.expect("COLD\r\n")

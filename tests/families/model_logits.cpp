@@ -61,6 +61,9 @@ class MutatedModel : public model::ModelFiles {
   }
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override { return files_->tokenizer(); }
   [[nodiscard]] std::vector<int32_t> end_tokens() const override { return files_->end_tokens(); }
+  [[nodiscard]] model::GenerationConfig generation_config() const override {
+    return files_->generation_config();
+  }
   [[nodiscard]] chat_template::ChatTemplates chat_templates() const override {
     return files_->chat_templates();
   }
@@ -141,6 +144,7 @@ class Runner {
       slots_[name] = runner_.add_adapter(runner_.prepare_adapter(*adapter));
       adapters_[name] = std::make_shared<KnownAdapter>(
           KnownAdapter{.path = folder,
+                       .bounds = {},
                        .text = {},
                        .invocation = adapter->invocation_tokens(),
                        .has_embedding = !adapter->embedding().is_empty(),

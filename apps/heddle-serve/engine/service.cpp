@@ -57,7 +57,9 @@ Service::Service(boost::asio::io_context& network, const app::ServeOptions& opti
     : network_(network), options_(options), buffers_(std::move(buffers)) {
   options_.generation = engine.model().generation;
   last_.load = engine.load();
-  app::check_adapter_names(engine.model(), options.model, base_names(options, engine.model()));
+  ModelNames::Base base = base_names(options, engine.model());
+  base.others.insert(base.others.end(), base.listed.begin(), base.listed.end());
+  app::check_adapter_names(engine.model(), options.model, base.others);
   auto tell_end = [this, on_end = std::move(on_end)](const std::string& ended_by) {
     retry_for_memory([&] {
       boost::asio::post(network_, [this, on_end, ended_by] {

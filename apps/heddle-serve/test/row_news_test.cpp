@@ -13,6 +13,8 @@
 #include <boost/asio/io_context.hpp>
 #include <gtest/gtest.h>
 
+#include "http/buffers.h"
+
 namespace heddle::serve {
 namespace {
 
@@ -45,7 +47,7 @@ class News : public ::testing::Test {
   boost::asio::io_context network_;
   Pauses pauses_;
   std::shared_ptr<RowNews> news_ = std::make_shared<RowNews>(
-      network_.get_executor(), kMostBytes,
+      network_.get_executor(), kMostBytes, std::make_shared<Buffers>(int64_t{1} << 30),
       [this](RequestId row, bool is_paused) { pauses_.emplace_back(row, is_paused); });
 };
 

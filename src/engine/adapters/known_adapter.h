@@ -33,7 +33,7 @@ struct AdapterHostCopy;
 /// An adapter as it was when it was read.
 struct KnownAdapter {
   std::string path;
-  files::FolderBounds bounds;  // in which its files lie
+  files::FolderBounds bounds{};  // in which its files lie
   RowText text;
   int64_t num_tokens = 0;                   // that its rows may have in their prompts
   int64_t num_logits = 0;                   // that they get

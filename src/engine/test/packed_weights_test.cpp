@@ -102,9 +102,10 @@ TEST(PackedWeights, ComeWholeInSeveralPieces) {
     const model::DecoderWeights weights =
         model::load_weights(context.exec(), files.weights(), files.config(), files.tensor_names());
     const model::Matrix& matrix = weights.embedding;
-    const std::span<const std::byte> stored =
-        files.weights().tensor(files.tensor_names().embedding).data;
-    std::vector<std::byte> want(stored.begin(), stored.end());
+    const model::StoredTensor tensor = files.weights().tensor(files.tensor_names().embedding);
+    std::vector<std::byte> stored(tensor.num_bytes);
+    files.weights().read(tensor, 0, stored);
+    std::vector<std::byte> want = stored;
     if (!matrix.rows) {
       want.resize(packed_bytes(type, matrix.out_features, matrix.in_features));
       pack_rows({}, want, type, matrix.out_features, matrix.in_features, 0, matrix.out_features,

@@ -190,8 +190,8 @@ bool EngineThread::has_work() const {
          !looks_.empty();
 }
 
-/// Cancels what is to be cancelled, pauses what is to be paused, lets look, and takes one entry;
-/// returns whether there was one.
+/// Cancels what is to be cancelled, pauses what is to be paused, lets those look who want to, and
+/// takes one entry; returns whether there was one.
 bool EngineThread::take_entries() {
   std::list<std::shared_ptr<Row>> cancelled;
   std::vector<std::pair<std::shared_ptr<Row>, bool>> paused;
