@@ -151,10 +151,8 @@ int64_t random_seed() {
 }
 
 files::JsonTree parse_body(const std::string& body) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // of clients on Windows
   try {
-    files::JsonTree value = app::parse_ordered_json(
-        body.starts_with(kByteOrderMark) ? body.substr(kByteOrderMark.size()) : body, kWhere);
+    files::JsonTree value = app::parse_ordered_json(body, kWhere);
     if (!value->is_object()) {
       throw bad_request(std::string("the body is ") + json_type(*value) + ", expected an object");
     }

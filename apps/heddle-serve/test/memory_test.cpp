@@ -137,7 +137,7 @@ TEST(ServerMemory, AStreamedChatWithCallsOfTools) {
   expect_survived("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"},
     {"role":"assistant","content":"a","tool_calls":[{"id":"1","type":"function",
     "function":{"name":"f","arguments":"{}"}}]},{"role":"tool","content":"a","tool_call_id":"1"}],
-    "chat_template":"{{ messages[0].content }}","documents":[{"title":"a"}],"stream":true,
+    "chat_template":"{{ messages[0].content }}{% for d in documents %}a{% endfor %}","documents":[{"title":"a"}],"stream":true,
     "chat_template_kwargs":{"x":[1,2.5]},"max_tokens":2,"logprobs":true,"top_logprobs":2,
     "stream_options":{"include_usage":true},"stop":["a longer stop string than a short one"]})");
 }
