@@ -76,8 +76,8 @@ AdapterStore::Prepared AdapterStore::prepare(const std::string& given) const {
   AdapterHold known;
   (void)read_settled(path, [&] {
     opened = model::open_adapter(path, files_.config(), bounds);
-    known = describe(path, bounds, *opened);
     opened->load();
+    known = describe(path, bounds, *opened);
   });
   Prepared prepared{.known = std::move(known),
                     .info = {.name = {},
@@ -204,6 +204,7 @@ AdapterHold AdapterStore::find_in_folder(const std::string& name) {
     std::optional<uint64_t> digest;
     if (!is_settled) digest = digest_of(path, bounds);
     const auto opened = model::open_adapter(path, files_.config(), bounds);
+    if (opened->replaces_rows()) opened->load();  // which are compared with the model's
     known = describe(path, bounds, *opened);
     known->young_digest = digest;
     HEDDLE_CHECK(stamps_of(path) == stamps && (!digest || digest_of(path, bounds) == *digest), path,

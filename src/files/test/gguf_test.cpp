@@ -217,9 +217,9 @@ TEST(GgufFile, AFileThatShrinksIsAnError) {
   const std::string path = folder.write("s.gguf", sample().build());
   const GgufFile file(path);
   std::filesystem::resize_file(path, 60);
-  expect_invalid({"s.gguf: the file ends at byte 60, it had ", "it has changed while it was read"},
+  expect_invalid({"s.gguf: the file ends at byte ", "it has changed while it was read"},
                  [&] { (void)file.data(file.tensor("weight")); });
-  expect_invalid({"s.gguf", "the file ends at 60"}, [&] { const GgufFile again(path); });
+  expect_invalid({"s.gguf", "60 bytes"}, [&] { const GgufFile again(path); });
 }
 
 TEST(GgufFile, ShowsUnsupportedTensorTypesAndRefusesTheirData) {

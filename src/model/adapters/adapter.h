@@ -85,6 +85,11 @@ class Adapter {
   [[nodiscard]] const VocabularyPart& embedding() const { return embedding_; }
   [[nodiscard]] const VocabularyPart& head() const { return head_; }
 
+  /// Whether it has an embedding or a head in place of the base's.
+  [[nodiscard]] bool replaces_rows() const {
+    return embedding_.weight.is_present() || head_.weight.is_present();
+  }
+
   /// aLoRA: the adapter acts on linear layers from where these last begin in a prompt, and not at
   /// all where they do not come up. Empty: on every token.
   [[nodiscard]] const std::vector<int32_t>& invocation_tokens() const { return invocation_tokens_; }

@@ -134,9 +134,11 @@ std::optional<std::vector<int32_t>> read_end_token_ids(const std::string& path,
   if (found == nullptr || found->is_null()) return std::nullopt;
   std::vector<int32_t> ids;
   const auto add = [&](const files::Json& entry) {
+    HEDDLE_CHECK(files::is_integer(entry), path, ": eos_token_id is ",
+                 files::printable(files::json_text(*found)), ", expected an id or a list of ids");
+    // -1 means none, and of an id without a row no answer can have the token.
     const auto id = files::integer_in(entry, 0, vocab_size - 1);
-    HEDDLE_CHECK(id, path, ": eos_token_id is ", files::printable(files::json_text(*found)),
-                 ", expected ids below ", vocab_size);
+    if (!id) return;
     const auto value = static_cast<int32_t>(*id);
     if (std::ranges::find(ids, value) == ids.end()) ids.push_back(value);
   };

@@ -308,7 +308,7 @@ TEST(FolderModel, TakesWhatAnswersAreDrawnWith) {
                                 R"(stop_strings is ["x"])"}));
   for (const auto& [text, message] :
        {std::pair(R"({"temperature": "0.6"})", R"(temperature is "0.6", expected a number)"),
-        std::pair(R"({"top_k": [20]})", "top_k is [20], expected a number"),
+        std::pair(R"({"top_k": [20]})", "top_k is [20], expected an integer"),
         std::pair(R"({"top_p": true})", "top_p is true, expected a number"),
         std::pair(R"({"do_sample": 1})", "do_sample is 1, expected true or false")}) {
     expect_invalid({"generation_config.json: ", message}, [&, wrong = text] { (void)read(wrong); });
