@@ -300,7 +300,7 @@ class WrongInput(Case):
                 (dict(good, stop=[1]), ["stop", "number"]),
                 (dict(good, top_p=0), ["top_p", "0"]),
                 (dict(good, adapter=3), ["adapter", "number"]),
-                ("[" * 5000, ["5000", "64"]),
+                ("[" * 5000, ["nested 65 deep", "64"]),
         ]:
             with self.subTest(row=str(row)[:60]):
                 self.refused("generate", "--prompts", self.rows(good, row, good), says=["rows.jsonl, line 2", *words])

@@ -14,6 +14,7 @@
 #include "engine/service.h"
 #include "http/buffers.h"
 #include "http/listener.h"
+#include "memory.h"
 #include "open_model.h"
 #include "routes/access.h"
 #include "routes/routes.h"
@@ -41,7 +42,7 @@ struct Server::State {
             io_, listener_options(options), buffers_,
             [this](const HttpRequest& head) { return access_.check(head); },
             [this](const HttpRequest& request, Responder& responder) {
-              return routes_.handle(request, responder);
+              return routes_.handle(request, responder, reserve_.refill());
             }),
         end_signals_(io_, SIGINT, SIGTERM),
         drain_timer_(io_) {}
@@ -56,7 +57,13 @@ struct Server::State {
     for (const std::string& warning : access_warnings(options_)) {
       spdlog::warn("warning: {}", warning);
     }
-    io_.run();
+    for (;;) {
+      try {
+        io_.run();
+        break;
+      } catch (const std::exception&) {  // a connection was dropped for want of memory
+      }
+    }
     return service_.ended_by().empty() ? 0 : kExitFailed;
   }
 
@@ -71,21 +78,27 @@ struct Server::State {
   }
 
   void wait_for_reread() {
+    retry_for_memory([this] { wait_for_reread_once(); });
+  }
+
+  void wait_for_reread_once() {
     reread_signal_.async_wait([this](error_code error, int) {
       if (error) return;
+      wait_for_reread();
       service_.names().reread();
       spdlog::info("the adapter folders were read again: {} adapters",
                    service_.names().adapters().size());
-      wait_for_reread();
     });
   }
 
   /// Rows may end until the time is over; a second signal ends them at once.
   void wait_for_end() {
-    end_signals_.async_wait([this](error_code error, int) {
-      if (error) return;
-      wait_for_end();
-      begin_end();
+    retry_for_memory([this] {
+      end_signals_.async_wait([this](error_code error, int) {
+        if (error) return;
+        wait_for_end();
+        begin_end();
+      });
     });
   }
 
@@ -102,11 +115,12 @@ struct Server::State {
       drain_end_ = now;
       return;
     }
-    spdlog::info("shutting down: {} answers are still running", service_.num_rows());
     service_.drain();
     drain_end_ =
         now + std::chrono::milliseconds(static_cast<int64_t>(options_.drain_timeout * 1000));
+    const int64_t num_rows = service_.num_rows();
     drain();
+    spdlog::info("shutting down: {} answers are still running", num_rows);
   }
 
   /// Looks again until no connection is left: what runs in them refers to all that is here.
@@ -120,12 +134,15 @@ struct Server::State {
       std::quick_exit(kExitFailed);
     }
     drain_timer_.expires_after(kDrainLook);
-    drain_timer_.async_wait([this](error_code error) {
-      if (!error) drain();
+    retry_for_memory([this] {
+      drain_timer_.async_wait([this](error_code error) {
+        if (!error) drain();
+      });
     });
   }
 
   app::ServeOptions options_;
+  MemoryReserve reserve_;
   net::io_context io_{1};
   net::signal_set reread_signal_;  // first: one that comes while the model is loaded counts later
   Access access_;

@@ -34,7 +34,7 @@ ChatTemplate ChatTemplate::parse(std::string_view source, std::string name) {
   }
 }
 
-std::string ChatTemplate::render(const nlohmann::ordered_json& variables) const {
+std::string ChatTemplate::render(const files::Json& variables) const {
   std::optional<Interpreter> interpreter;
   try {
     interpreter.emplace(*program_, variables, clock_);

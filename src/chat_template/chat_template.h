@@ -6,9 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "chat_template/template_facts.h"
+#include "files/json.h"
 
 namespace heddle::chat_template {
 
@@ -31,7 +30,7 @@ class ChatTemplate {
   /// tools and so on. Throws Error with name and line where the template fails, calls
   /// raise_exception (its message ends the text) or passes a limit of values/limits.h on nesting,
   /// evaluation steps or memory.
-  [[nodiscard]] std::string render(const nlohmann::ordered_json& variables) const;
+  [[nodiscard]] std::string render(const files::Json& variables) const;
 
   [[nodiscard]] const TemplateFacts& facts() const { return facts_; }
 

@@ -2,11 +2,11 @@
 
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/error.h"
 
 #include "chat_template/client_messages.h"
+#include "chat_template/conversation.h"
+#include "files/json_value.h"
 #include "files/printable.h"
 
 namespace heddle::chat_template {
@@ -41,13 +41,13 @@ std::string ChatTemplates::render(Conversation conversation, const SpecialTokens
     check_are_read(conversation, chosen.facts());
     arguments = adapt_messages(*conversation.messages, chosen.facts());
   }
-  JsonValue variables = variables_of(std::move(conversation), tokens);
+  files::JsonTree variables = variables_of(conversation, tokens);
   if (arguments.empty()) return chosen.render(*variables);
   try {
     return chosen.render(*variables);
   } catch (const Error&) {
     // Some templates, such as DeepSeek's, join arguments to text and cannot have an object there.
-    restore_arguments((*variables)["messages"], arguments);
+    restore_arguments(*variables, arguments);
     return chosen.render(*variables);
   }
 }

@@ -5,9 +5,11 @@
 #include <string>
 
 #include "chat_template/chat_template.h"
-#include "chat_template/conversation.h"
+#include "chat_template/special_tokens.h"
 
 namespace heddle::chat_template {
+
+struct Conversation;  // conversation.h
 
 /// The chat templates of a model. Most have one; some have several, each with a name: "default" and
 /// "tool_use" among them.

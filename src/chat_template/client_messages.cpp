@@ -6,113 +6,124 @@
 
 #include "heddle/core/error.h"
 
-#include "files/parse_json.h"
+#include "files/json_value.h"
 
 namespace heddle::chat_template {
 namespace {
 
-using json = nlohmann::ordered_json;
+using files::Json;
+using files::JsonArray;
+using files::JsonObject;
+using files::JsonTree;
 
 constexpr size_t kMaxDepth = 100;  // of arguments; deeper ones stay text
 
-/// Puts `value` in the place of what is there, which is taken apart without asking for memory.
-void replace(json& place, JsonValue value) { place.swap(*value); }
+Json* find_member(Json& value, std::string_view key) {
+  JsonObject* const object = value.if_object();
+  return object == nullptr ? nullptr : object->if_contains(key);
+}
 
 /// The texts of parts with a newline between them; nothing where one is no text.
-std::optional<std::string> joined(const json& parts) {
-  std::string text;
+std::optional<std::string> joined(const JsonArray& parts) {
+  std::string all;
   bool is_first = true;
-  for (const json& part : parts) {
-    const bool is_text = part.is_object() && part.contains("text") && part["text"].is_string();
-    if (!is_text) return std::nullopt;
-    if (!std::exchange(is_first, false)) text += '\n';
-    text += part["text"].get_ref<const std::string&>();
+  for (const Json& part : parts) {
+    const Json* const text = files::find_member(part, "text");
+    if (text == nullptr || !text->is_string()) return std::nullopt;
+    if (!std::exchange(is_first, false)) all += '\n';
+    all += files::text_of(*text);
   }
-  return text;
+  return all;
 }
 
-/// [{"type": "text", "text": `text`}], or [] for no text.
-JsonValue parts_of(const json& text) {
-  JsonValue parts(json::array());
-  if (text.is_null()) return parts;
-  json& part = (*parts).emplace_back(json::object());
-  files::add_member(part, "type") = "text";
-  files::add_member(part, "text") = text;
-  return parts;
+/// Makes content that is text [{"type": "text", "text": ...}], and null [].
+void put_in_parts(Json& content) {
+  std::optional<std::string> text;
+  if (content.is_string()) text = files::text_of(content);
+  JsonArray& parts = content.emplace_array();
+  if (!text) return;
+  JsonObject& part = parts.emplace_back(nullptr).emplace_object();
+  part.emplace("type", "text");
+  part.emplace("text", *text);
 }
 
-void adapt_content(json& message, const TemplateFacts& facts) {
+void adapt_content(JsonObject& message, const TemplateFacts& facts) {
   const bool knows_parts_alone = facts.iterates_content && !facts.tests_strings;
-  const auto found = message.find("content");
-  json& content = found != message.end() ? *found : files::add_member(message, "content");
+  Json& content = message["content"];
   if (knows_parts_alone && (content.is_null() || content.is_string())) {
-    replace(content, parts_of(content));
+    put_in_parts(content);
   } else if (content.is_null()) {
-    content = "";
+    content.emplace_string();
   } else if (content.is_array() && !facts.iterates_content) {
-    if (auto text = joined(content)) replace(content, JsonValue(json(std::move(*text))));
+    if (const auto text = joined(content.get_array())) content = *text;
   }
 }
 
 /// The JSON object that the text is; null: it is none.
-JsonValue object_of(const std::string& text) {
-  if (text.empty()) return JsonValue(json::object());
+JsonTree object_of(std::string_view text) {
+  JsonTree none;
+  if (text.empty()) {
+    none->emplace_object();
+    return none;
+  }
   try {
-    JsonValue value = files::parse_json<json>(text, "arguments", {.depth = kMaxDepth});
+    JsonTree value = files::parse_json(text, "arguments", {.depth = kMaxDepth});
     if (value->is_object()) return value;
   } catch (const Error&) {  // a model wrote it: it may be anything
   }
-  return {};
+  return none;
 }
 
-void adapt_calls(json& message, size_t place, std::vector<ArgumentText>& replaced) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->is_array()) return;
-  if (calls->empty()) {
+void adapt_calls(JsonObject& message, size_t place, std::vector<ArgumentText>& replaced) {
+  Json* const calls = message.if_contains("tool_calls");
+  if (calls == nullptr || !calls->is_array()) return;
+  JsonArray& list = calls->get_array();
+  if (list.empty()) {
     *calls = nullptr;  // variables_of leaves it out
     return;
   }
-  for (size_t i = 0; i < calls->size(); ++i) {
-    json& call = (*calls)[i];
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-    const auto arguments = call["function"].find("arguments");
-    const bool is_text = arguments != call["function"].end() && arguments->is_string();
-    if (!is_text) continue;
-    JsonValue object = object_of(arguments->get_ref<const std::string&>());
+  for (size_t i = 0; i < list.size(); ++i) {
+    Json* const function = find_member(list[i], "function");
+    Json* const arguments = function == nullptr ? nullptr : find_member(*function, "arguments");
+    if (arguments == nullptr || !arguments->is_string()) continue;
+    const JsonTree object = object_of(files::text_of(*arguments));
     if (object->is_null()) continue;
-    replaced.push_back({place, i, arguments->get<std::string>()});
-    replace(*arguments, std::move(object));
+    replaced.push_back({place, i, std::string(files::text_of(*arguments))});
+    *arguments = *object;
   }
 }
 
 }  // namespace
 
-std::vector<ArgumentText> adapt_messages(json& messages, const TemplateFacts& facts) {
+std::vector<ArgumentText> adapt_messages(Json& messages, const TemplateFacts& facts) {
   std::vector<ArgumentText> replaced;
-  if (!messages.is_array()) return replaced;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    json& message = messages[i];
-    if (!message.is_object()) continue;
-    adapt_content(message, facts);
-    adapt_calls(message, i, replaced);
-    const auto role = message.find("role");
-    const bool has_role = role != message.end() && role->is_string();
-    const bool is_developer = has_role && role->get_ref<const std::string&>() == "developer";
+  JsonArray* const list = messages.if_array();
+  if (list == nullptr) return replaced;
+  for (size_t i = 0; i < list->size(); ++i) {
+    JsonObject* const message = (*list)[i].if_object();
+    if (message == nullptr) continue;
+    adapt_content(*message, facts);
+    adapt_calls(*message, i, replaced);
+    Json* const role = message->if_contains("role");
+    const bool is_developer = role != nullptr && files::is_text(*role, "developer");
     if (is_developer && !facts.knows_developers) *role = "system";
   }
   return replaced;
 }
 
-void restore_arguments(json& messages, const std::vector<ArgumentText>& arguments) {
+void restore_arguments(Json& variables, const std::vector<ArgumentText>& arguments) {
+  JsonArray& messages = variables.as_object()["messages"].as_array();
   for (const ArgumentText& each : arguments) {
-    json& call = messages[each.message]["tool_calls"][each.call];
-    replace(call["function"]["arguments"], JsonValue(json(each.text)));
+    Json& calls = messages.at(each.message).as_object()["tool_calls"];
+    Json& function = calls.as_array().at(each.call).as_object()["function"];
+    function.as_object()["arguments"] = each.text;
   }
 }
 
 void check_are_read(const Conversation& conversation, const TemplateFacts& facts) {
-  const auto check = [](const JsonValue& given, bool is_read, const char* name) {
-    const bool is_given = given->is_array() && !given->empty() && given->front().is_object();
+  const auto check = [](const JsonTree& given, bool is_read, const char* name) {
+    const JsonArray* const list = given->if_array();
+    const bool is_given = list != nullptr && !list->empty() && list->front().is_object();
     HEDDLE_CHECK(is_read || !is_given, name, ": the model's chat template has no place for ", name,
                  ", so that the model would not see them; leave them out, or choose a model whose "
                  "template has one");

@@ -24,12 +24,12 @@ struct ArgumentText {
 ///  - an empty list of calls is left out.
 /// As in llama.cpp, "developer" is "system" to a template that does not know this role. What is no
 /// object stays, for variables_of to refuse. Returns the texts of arguments that were replaced.
-[[nodiscard]] std::vector<ArgumentText> adapt_messages(nlohmann::ordered_json& messages,
+[[nodiscard]] std::vector<ArgumentText> adapt_messages(files::Json& messages,
                                                        const TemplateFacts& facts);
 
-/// Puts the texts of arguments back, into messages of which none was added or removed.
-void restore_arguments(nlohmann::ordered_json& messages,
-                       const std::vector<ArgumentText>& arguments);
+/// Puts the texts of arguments back into the `messages` of a template's variables, of which none
+/// was added or removed.
+void restore_arguments(files::Json& variables, const std::vector<ArgumentText>& arguments);
 
 /// Throws Error(kInvalidArgument) where tools or documents are given that the template does not
 /// read: the model would never see them.

@@ -5,18 +5,16 @@
 #include <cstring>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/error.h"
 
+#include "files/json_text.h"
+#include "files/json_tree.h"
+#include "files/json_value.h"
 #include "files/lfs_pointer.h"
-#include "files/parse_json.h"
 #include "files/printable.h"
 
 namespace heddle::files {
 namespace {
-
-using nlohmann::json;
 
 static_assert(std::endian::native == std::endian::little, "the header's length is read as it lies");
 
@@ -41,17 +39,17 @@ class HeaderReader {
   HeaderReader(const std::string& name, std::span<const std::byte> data)
       : name_(name), data_(data) {}
 
-  SafetensorsTensor tensor(const std::string& key, const json& entry) const {
+  SafetensorsTensor tensor(const std::string& key, const Json& entry) const {
     if (!entry.is_object()) {
-      fail(key, " is ", json_kind(entry.type()), ", expected an object");
+      fail(key, " is ", json_kind(entry), ", expected an object");
     }
     SafetensorsTensor tensor;
     tensor.name = key;
-    const json& dtype = member(key, entry, "dtype");
+    const Json& dtype = member(key, entry, "dtype");
     if (!dtype.is_string()) {
-      fail(key, " has as dtype ", json_kind(dtype.type()), ", expected a string");
+      fail(key, " has as dtype ", json_kind(dtype), ", expected a string");
     }
-    tensor.dtype_name = dtype.get<std::string>();
+    tensor.dtype_name = text_of(dtype);
     tensor.shape = integers(key, entry, "shape");
     const std::vector<int64_t> range = integers(key, entry, "data_offsets");
     if (range.size() != 2) fail(key, " has ", range.size(), " data_offsets, expected 2");
@@ -65,15 +63,17 @@ class HeaderReader {
     return tensor;
   }
 
-  std::map<std::string, std::string> metadata(const json& entry) const {
+  std::map<std::string, std::string> metadata(const Json& entry) const {
     if (!entry.is_object()) {
-      fail("__metadata__", " is ", json_kind(entry.type()), ", expected an object");
+      fail("__metadata__", " is ", json_kind(entry), ", expected an object");
     }
     std::map<std::string, std::string> result;
-    for (const auto& [key, value] : entry.items()) {
+    for (const auto& member : entry.get_object()) {
+      const std::string_view key = member.key();
+      const Json& value = member.value();
       HEDDLE_CHECK(value.is_string(), name_, ": __metadata__ has for ", quote(key), ' ',
-                   json_kind(value.type()), ", expected a string");
-      result.emplace(key, value.get<std::string>());
+                   json_kind(value), ", expected a string");
+      result.emplace(key, text_of(value));
     }
     return result;
   }
@@ -84,27 +84,28 @@ class HeaderReader {
     throw_error(ErrorCode::kInvalidArgument, name_, ": tensor ", quote(key), parts...);
   }
 
-  const json& member(const std::string& key, const json& entry, const char* field) const {
-    const auto found = entry.find(field);
-    if (found == entry.end()) fail(key, " has no ", field);
+  const Json& member(const std::string& key, const Json& entry, const char* field) const {
+    const Json* const found = find_member(entry, field);
+    if (found == nullptr) fail(key, " has no ", field);
     return *found;
   }
 
-  std::vector<int64_t> integers(const std::string& key, const json& entry,
+  std::vector<int64_t> integers(const std::string& key, const Json& entry,
                                 const char* field) const {
-    const json& list = member(key, entry, field);
+    const Json& list = member(key, entry, field);
     if (!list.is_array()) {
-      fail(key, " has as ", field, ' ', json_kind(list.type()), ", expected an array");
+      fail(key, " has as ", field, ' ', json_kind(list), ", expected an array");
     }
     std::vector<int64_t> result;
-    for (const json& value : list) {
+    for (const Json& value : list.get_array()) {
       // A number without a sign that is past 64 bits is a fraction to the parser, so it ends here
       // too.
-      if (!value.is_number_unsigned() || !std::in_range<int64_t>(value.get<uint64_t>())) {
-        fail(key, " has ", printable(value.dump(-1, ' ', false, json::error_handler_t::replace)),
-             " in ", field, ", expected an integer of 0 or more");
+      const std::optional<int64_t> number = integer_of(value);
+      if (!number || *number < 0) {
+        fail(key, " has ", printable(json_text(value)), " in ", field,
+             ", expected an integer of 0 or more");
       }
-      result.push_back(static_cast<int64_t>(value.get<uint64_t>()));
+      result.push_back(*number);
     }
     return result;
   }
@@ -186,14 +187,16 @@ void SafetensorsFile::parse() {
   } else {
     data_ = bytes_.subspan(data_begin_);
   }
-  const auto document = parse_json<json>({reinterpret_cast<const char*>(text.data()), text.size()},
-                                         name_, {.depth = 3});
-  const json& header = *document;
-  HEDDLE_CHECK(header.is_object(), name_, ": the header is ", json_kind(header.type()),
+  const auto document =
+      parse_json({reinterpret_cast<const char*>(text.data()), text.size()}, name_, {.depth = 3});
+  const Json& header = *document;
+  HEDDLE_CHECK(header.is_object(), name_, ": the header is ", json_kind(header),
                ", expected an object");
 
   const HeaderReader reader(name_, data_);
-  for (const auto& [key, entry] : header.items()) {
+  for (const auto& member : header.get_object()) {
+    const std::string key(member.key());
+    const Json& entry = member.value();
     if (key == "__metadata__") {
       metadata_ = reader.metadata(entry);
     } else {

@@ -7,37 +7,42 @@
 #include "heddle/core/error.h"
 
 #include "chat_template/values/text.h"
+#include "files/json_value.h"
 
 namespace heddle::model {
 namespace {
 
-using json = nlohmann::ordered_json;
+using files::Json;
 namespace text = chat_template::text;
 
+Json* find_member(Json& value, std::string_view key) {
+  files::JsonObject* const object = value.if_object();
+  return object == nullptr ? nullptr : object->if_contains(key);
+}
+
 /// The string that the message's text ends with; nullptr: it has none.
-json* end_of_content(json& messages) {
-  const bool has_message = messages.is_array() && !messages.empty() && messages.back().is_object();
-  if (!has_message) return nullptr;
-  const auto content = messages.back().find("content");
-  if (content == messages.back().end()) return nullptr;
-  if (content->is_string()) return &*content;
-  if (!content->is_array()) return nullptr;
-  const auto has_text = [](const json& part) { return part.is_object() && part.contains("text"); };
-  const auto part = std::find_if(content->rbegin(), content->rend(), has_text);
-  if (part == content->rend()) return nullptr;
-  json& last = (*part)["text"];
-  return last.is_string() ? &last : nullptr;
+Json* end_of_content(Json& messages) {
+  files::JsonArray* const list = messages.if_array();
+  Json* const content =
+      list == nullptr || list->empty() ? nullptr : find_member(list->back(), "content");
+  if (content == nullptr || content->is_string()) return content;
+  files::JsonArray* const parts = content->if_array();
+  if (parts == nullptr) return nullptr;
+  for (size_t i = parts->size(); i > 0; --i) {
+    Json* const last = find_member((*parts)[i - 1], "text");
+    if (last != nullptr) return last->is_string() ? last : nullptr;
+  }
+  return nullptr;
 }
 
 }  // namespace
 
-ContinuedMessage::ContinuedMessage(json& messages, std::string mark) : mark_(std::move(mark)) {
-  json* const content = end_of_content(messages);
+ContinuedMessage::ContinuedMessage(Json& messages, std::string mark) : mark_(std::move(mark)) {
+  Json* const content = end_of_content(messages);
   HEDDLE_CHECK(content != nullptr,
                "continue_final_message: the last message has no text to go on with");
-  auto& end = content->get_ref<std::string&>();
-  content_ = end;
-  end += mark_ + " ";
+  content_ = files::text_of(*content);
+  content->get_string().append(mark_ + " ");
 }
 
 void ContinuedMessage::end_text(std::string& rendered) const {

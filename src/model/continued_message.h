@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <nlohmann/json.hpp>
+#include "files/json.h"
 
 namespace heddle::model {
 
@@ -13,7 +13,7 @@ class ContinuedMessage {
  public:
   /// Puts `mark` and a space behind the message's content or, of parts, its last text. `mark` has
   /// no spaces. Throws Error where there is no such text.
-  ContinuedMessage(nlohmann::ordered_json& messages, std::string mark);
+  ContinuedMessage(files::Json& messages, std::string mark);
 
   /// Cuts off the mark and what the template wrote behind it; spaces before it, too, where the
   /// template strips the content. Throws Error where the text does not have the whole message.

@@ -5,19 +5,19 @@
 #include <optional>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/error.h"
 
-#include "files/json_document.h"
-#include "files/parse_json.h"
+#include "chat_template/conversation.h"
+#include "files/json_tree.h"
+#include "files/json_value.h"
 #include "files/printable.h"
 #include "model/continued_message.h"
 
 namespace heddle::model {
 namespace {
 
-using nlohmann::ordered_json;
+using files::Json;
+using files::JsonTree;
 
 /// The token of a role; none where it is beyond the vocabulary, of which read_text_warnings tells.
 int32_t read_token(const files::GgufFile& file, std::string_view key, size_t vocab_size) {
@@ -187,20 +187,20 @@ namespace {
 /// their own.
 constexpr size_t kMaxJsonDepth = 100;
 
-chat_template::JsonValue parse_field(std::string_view text, const char* name) {
+JsonTree parse_field(std::string_view text, const char* name) {
   if (text.empty()) return {};
-  return files::parse_json<ordered_json>(text, name, {.depth = kMaxJsonDepth});
+  return files::parse_json(text, name, {.depth = kMaxJsonDepth});
 }
 
-/// Member by member: a list in braces is made of arrays that no document owns.
-chat_template::JsonValue messages_of(std::span<const ChatTurn> turns) {
-  chat_template::JsonValue messages(ordered_json::array());
+JsonTree messages_of(std::span<const ChatTurn> turns) {
+  JsonTree tree;
+  files::JsonArray& messages = tree->emplace_array();
   for (const ChatTurn& turn : turns) {
-    ordered_json& message = (*messages).emplace_back(ordered_json::object());
-    files::add_member(message, "role") = turn.role;
-    files::add_member(message, "content") = turn.content;
+    files::JsonObject& message = messages.emplace_back(nullptr).emplace_object();
+    message.emplace("role", turn.role);
+    message.emplace("content", turn.content);
   }
-  return messages;
+  return tree;
 }
 
 /// Parts of messages that are no text, by what OpenAI's and Hugging Face's clients call them.
@@ -209,17 +209,15 @@ constexpr std::string_view kMediaTypes[] = {"image", "image_url", "input_image",
                                             "video", "video_url", "input_video"};
 
 /// A template would put a mark in the place of an image, and the model would see the mark alone.
-void refuse_media(const ordered_json& messages) {
-  if (!messages.is_array()) return;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (!messages[i].is_object()) continue;
-    const auto content = messages[i].find("content");
-    if (content == messages[i].end() || !content->is_array()) continue;
-    for (size_t j = 0; j < content->size(); ++j) {
-      const ordered_json& part = (*content)[j];
-      const auto type = part.is_object() ? part.find("type") : part.end();
-      if (type == part.end() || !type->is_string()) continue;
-      const auto& name = type->get_ref<const std::string&>();
+void refuse_media(const Json& messages) {
+  const files::JsonArray* const list = messages.if_array();
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    const Json* const content = files::find_member((*list)[i], "content");
+    const files::JsonArray* const parts = content == nullptr ? nullptr : content->if_array();
+    for (size_t j = 0; parts != nullptr && j < parts->size(); ++j) {
+      const Json* const type = files::find_member((*parts)[j], "type");
+      if (type == nullptr || !type->is_string()) continue;
+      const std::string_view name = files::text_of(*type);
       if (std::ranges::find(kMediaTypes, name) == std::end(kMediaTypes)) continue;
       throw_error(ErrorCode::kUnsupported, "messages[", i, "].content[", j, "] is of type ", name,
                   ": images, sound and video are not supported, models take text alone here");
@@ -242,9 +240,8 @@ std::string mark_for(const Chat& chat) {
 
 std::string render_chat(const chat_template::ChatTemplates& templates, const Chat& chat,
                         const chat_template::SpecialTokens& special_tokens, int64_t max_context) {
-  chat_template::JsonValue messages = chat.messages_json.empty()
-                                          ? messages_of(chat.turns)
-                                          : parse_field(chat.messages_json, "messages_json");
+  JsonTree messages = chat.messages_json.empty() ? messages_of(chat.turns)
+                                                 : parse_field(chat.messages_json, "messages_json");
   refuse_media(*messages);
   std::optional<ContinuedMessage> continued;
   if (chat.continue_final_message) {

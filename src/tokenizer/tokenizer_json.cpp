@@ -6,7 +6,7 @@
 
 #include "heddle/core/error.h"
 
-#include "files/parse_json.h"
+#include "files/json_tree.h"
 #include "files/printable.h"
 #include "tokenizer/huggingface/added_vocabulary.h"
 #include "tokenizer/huggingface/bpe_model.h"
@@ -20,7 +20,7 @@
 namespace heddle::tokenizer {
 namespace {
 
-using Json = nlohmann::json;
+using files::Json;
 
 struct Encoder : TextEncoder {
   Encoder(AddedVocabulary&& added_tokens, Normalizer&& text_normalizer, Splitter&& text_splitter)
@@ -93,13 +93,12 @@ void check_first_word(const Splitter& splitter, const Normalizer& normalizer,
 
 /// The ids of a template's special token.
 void append_special(const JsonNode& piece, const JsonNode& processor, std::vector<int32_t>& ids) {
-  const std::string& name = piece.at("id").string();
+  const std::string_view name = piece.at("id").string();
   const JsonNode tokens = processor.at("special_tokens");
-  const auto token = tokens.object().find(name);
-  HEDDLE_CHECK(token != tokens.object().end(), piece.path(), " is ", files::quote(name),
+  const Json* const token = tokens.object().if_contains(name);
+  HEDDLE_CHECK(token != nullptr, piece.path(), " is ", files::quote(name),
                ", which special_tokens lacks");
-  const JsonNode list =
-      JsonNode(token->second, tokens.path() + "." + files::printable(name)).at("ids");
+  const JsonNode list = JsonNode(*token, tokens.path() + "." + files::printable(name)).at("ids");
   for (size_t i = 0; i < list.array().size(); ++i) {
     ids.push_back(static_cast<int32_t>(list.element(i).integer((int64_t{1} << 30) - 1)));
   }
@@ -117,7 +116,7 @@ void read_template(const JsonNode& node, Tokenizer::State& state) {
       append_special(*special, node, has_text ? state.end : state.begin);
       continue;
     }
-    const std::string& text = piece.at("Sequence").at("id").string();
+    const std::string_view text = piece.at("Sequence").at("id").string();
     HEDDLE_CHECK(text == "A" && !has_text, piece.path(), " is the text ", files::quote(text),
                  ", expected A, once");
     has_text = true;
@@ -128,7 +127,7 @@ void read_template(const JsonNode& node, Tokenizer::State& state) {
 void read_post_processor(const JsonNode& file, Tokenizer::State& state) {
   bool has_template = false;
   for (const JsonNode& node : flat_sequence(part_of(file, "post_processor"), "processors")) {
-    const std::string& type = node.at("type").string();
+    const std::string_view type = node.at("type").string();
     if (type == "ByteLevel") {  // moves offsets
       node.allow_only({"type", "add_prefix_space", "trim_offsets", "use_regex"});
       continue;
@@ -147,7 +146,7 @@ void read_post_processor(const JsonNode& file, Tokenizer::State& state) {
 
 std::unique_ptr<const Model> read_model(const JsonNode& node, ModelVocabulary& vocabulary,
                                         const Splitter& splitter) {
-  const std::string& type = node.at("type").string();
+  const std::string_view type = node.at("type").string();
   if (type == "BPE") {
     return std::make_unique<BpeModel>(node, vocabulary, splitter.spells_bytes_last());
   }
@@ -194,7 +193,7 @@ void fill_tokens(const ModelVocabulary& vocabulary, const AddedVocabulary& added
 
 Tokenizer read_tokenizer_json(std::string_view json, const std::string& name,
                               std::span<const ExtraToken> extra) {
-  const auto value = files::parse_json<Json>(json, name, {.depth = 32, .members = size_t{1} << 30});
+  const auto value = files::parse_json(json, name, {.depth = 32, .members = size_t{1} << 30});
   const JsonNode file(*value, name);
   // Cutting off and padding are for those who call, as transformers sees it.
   file.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer",

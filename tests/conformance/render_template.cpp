@@ -9,28 +9,29 @@
 #include "heddle/core/error.h"
 
 #include "chat_template/chat_templates.h"
+#include "chat_template/conversation.h"
+#include "testing/readers/tree_of.h"
 
 namespace {
 
 using heddle::chat_template::ChatTemplate;
 using heddle::chat_template::ChatTemplates;
 using heddle::chat_template::Conversation;
-using heddle::chat_template::JsonValue;
+using heddle::testing::tree_of;
 using nlohmann::ordered_json;
 
 std::string render(const ordered_json& given) {
   const ChatTemplates templates =
       ChatTemplates::from(given.at("templates").get<std::map<std::string, std::string>>());
-  Conversation conversation{.messages = JsonValue(ordered_json(given.at("messages"))),
-                            .tools = JsonValue(ordered_json(given.at("tools"))),
-                            .documents = JsonValue(ordered_json(given.at("documents"))),
-                            .kwargs = JsonValue(ordered_json(given.at("kwargs"))),
+  Conversation conversation{.messages = tree_of(given.at("messages")),
+                            .tools = tree_of(given.at("tools")),
+                            .documents = tree_of(given.at("documents")),
+                            .kwargs = tree_of(given.at("kwargs")),
                             .add_generation_prompt = given.at("add_generation_prompt")};
   ChatTemplate chosen = templates.pick(conversation.has_tools());
   chosen.set_clock([&] { return given.at("clock").get<std::time_t>(); });
   return chosen.render(*heddle::chat_template::variables_of(
-      std::move(conversation),
-      given.at("special_tokens").get<std::map<std::string, std::string>>()));
+      conversation, given.at("special_tokens").get<std::map<std::string, std::string>>()));
 }
 
 ordered_json answer(const std::string& line) {

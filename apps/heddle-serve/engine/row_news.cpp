@@ -7,6 +7,8 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
+#include "memory.h"
+
 namespace heddle::serve {
 namespace {
 
@@ -30,8 +32,8 @@ size_t bytes_of(const Event& event) {
 }  // namespace
 
 void RowNews::tell(Event&& event) noexcept {
+  bool was_empty = false;
   try {
-    bool was_empty = false;
     {
       const std::lock_guard lock(mutex_);
       was_empty = events_.empty();
@@ -46,18 +48,20 @@ void RowNews::tell(Event&& event) noexcept {
       }
       events_.push_back(std::move(event));
     }
-    if (was_empty) {
-      boost::asio::post(timer_.get_executor(), [self = shared_from_this()] { self->wake(); });
-    }
   } catch (const std::exception&) {
     const std::lock_guard lock(mutex_);
     has_lost_ = true;
+    was_empty = true;
   }
+  if (!was_empty) return;
+  retry_for_memory([&] {
+    boost::asio::post(timer_.get_executor(), [self = shared_from_this()] { self->wake(); });
+  });
 }
 
 std::vector<Event> RowNews::take() {
   const std::lock_guard lock(mutex_);
-  for (const RequestId row : std::exchange(paused_, {})) pause_(row, false);
+  for (; !paused_.empty(); paused_.pop_back()) pause_(paused_.back(), false);
   buffers_->add_news(-static_cast<int64_t>(std::exchange(num_bytes_, 0)));
   return std::exchange(events_, {});
 }
@@ -65,7 +69,7 @@ std::vector<Event> RowNews::take() {
 boost::asio::awaitable<std::optional<std::vector<Event>>> RowNews::next(
     std::chrono::milliseconds longest) {
   std::vector<Event> events = take();
-  if (!events.empty()) co_return events;
+  if (!events.empty() || has_lost()) co_return events;
   timer_.expires_after(longest);
   boost::system::error_code woken;
   co_await timer_.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, woken));

@@ -13,6 +13,7 @@
 #include "heddle/core/error.h"
 
 #include "api/api_error.h"
+#include "memory.h"
 #include "open_model.h"
 
 namespace heddle::serve {
@@ -60,9 +61,11 @@ Service::Service(boost::asio::io_context& network, const app::ServeOptions& opti
   base.others.insert(base.others.end(), base.listed.begin(), base.listed.end());
   app::check_adapter_names(engine.model(), options.model, base.others);
   auto tell_end = [this, on_end = std::move(on_end)](const std::string& ended_by) {
-    boost::asio::post(network_, [this, on_end, ended_by] {
-      ended_by_ = ended_by;
-      on_end();
+    retry_for_memory([&] {
+      boost::asio::post(network_, [this, on_end, ended_by] {
+        ended_by_ = ended_by;
+        on_end();
+      });
     });
   };
   engine_ = std::make_unique<EngineThread>(std::move(engine), std::move(tell_end));
@@ -88,18 +91,23 @@ std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
   rows->news = std::make_shared<RowNews>(
       network(), static_cast<size_t>(options_.stream_buffer), buffers_,
       [this](RequestId id, bool is_paused) { engine_->set_paused(id, is_paused); });
+  rows->rows.reserve(static_cast<size_t>(count));
   for (const Request& request : generation.prompts) {
+    // Counted before the engine knows them: whatever fails from here on, Rows ends them.
+    const size_t first = rows->rows.size();
+    for (int64_t i = 0; i < generation.best_of; ++i) {
+      Rows::Row row{.adapter = adapter_of(request)};
+      change(waiting_, row.adapter, 1);
+      ++num_waiting_;
+      rows->rows.push_back(std::move(row));
+    }
     std::vector<RequestId> ids;
     if (generation.best_of == 1) {
       ids.push_back(engine_->submit(request, rows->news));
     } else {
       ids = engine_->submit_each(request, sample_variants(generation.best_of), rows->news);
     }
-    for (const RequestId id : ids) {
-      rows->rows.push_back({.id = id, .adapter = adapter_of(request)});
-      ++num_waiting_;
-      change(waiting_, rows->rows.back().adapter, 1);
-    }
+    for (size_t i = 0; i < ids.size(); ++i) rows->rows[first + i].id = ids[i];
   }
   return rows;
 }
@@ -118,11 +126,12 @@ Service::Rows::~Rows() {
 }
 
 void Service::Rows::begin(Row& row) {
-  if (std::exchange(row.has_begun, true)) return;
+  if (row.has_begun) return;
+  change(service_.running_, row.adapter, 1);  // before the rest, as memory may lack
+  change(service_.waiting_, row.adapter, -1);
+  row.has_begun = true;
   --service_.num_waiting_;
   ++service_.num_running_;
-  change(service_.waiting_, row.adapter, -1);
-  change(service_.running_, row.adapter, 1);
 }
 
 void Service::Rows::end(Row& row) {
@@ -178,39 +187,69 @@ void Service::ask_for_news() {
   asked_ = std::exchange(next_, nullptr);
   try {
     engine_->look([this](const Engine& engine) {
-      Metrics::Now now{
-          .load = engine.load(), .stats = engine.stats(), .adapters = engine.adapter_states()};
-      now.num_running = now.load.num_running;
-      now.num_waiting = std::max<int64_t>(engine_->num_unfinished() - now.load.num_running, 0);
-      boost::asio::post(network_, [this, now = std::move(now)]() mutable {
-        last_ = std::move(now);
-        asked_->has_come = true;
-        asked_->timer.cancel();
-        asked_ = nullptr;
-        if (next_ != nullptr) ask_for_news();
+      std::optional<Metrics::Now> now;
+      try {
+        now = {.load = engine.load(), .stats = engine.stats(), .adapters = engine.adapter_states()};
+        now->num_running = now->load.num_running;
+        now->num_waiting = std::max<int64_t>(engine_->num_unfinished() - now->num_running, 0);
+      } catch (const std::bad_alloc&) {  // the last news hold
+        now.reset();
+      }
+      retry_for_memory([&] {
+        boost::asio::post(network_, [this, now]() mutable {
+          if (now) last_ = *std::move(now);
+          asked_->has_come = true;
+          asked_->timer.cancel();
+          asked_ = nullptr;
+          if (next_ != nullptr) ask_for_news();
+        });
       });
     });
-  } catch (const Error&) {  // the engine is closed: its last news hold
+  } catch (
+      const std::exception&) {  // the engine is closed, or there is no memory: the last news hold
     asked_->has_come = true;
     asked_->timer.cancel();
     asked_ = nullptr;
   }
 }
 
+/// The wait for a call in another thread, which may refer to variables of the coroutine that waits.
+/// Asio drops a coroutine where it finds no memory for its next wait: then the other thread is
+/// waited for here, before those variables end.
+struct Service::Waiting {
+  explicit Waiting(boost::asio::io_context& network)
+      : timer(network, boost::asio::steady_timer::time_point::max()) {}
+
+  struct Guard {
+    std::shared_ptr<Waiting> waiting{};
+    ~Guard() {
+      if (waiting) waiting->has_ended.wait(false);
+    }
+  };
+
+  boost::asio::steady_timer timer;
+  std::atomic<bool> has_ended = false;
+  bool is_told = false;  // of the thread of the network
+};
+
 boost::asio::awaitable<void> Service::run(Task task) {
-  const auto ended = std::make_shared<boost::asio::steady_timer>(
-      network_, boost::asio::steady_timer::time_point::max());
-  const auto has_ended = std::make_shared<bool>(false);
-  Done done = [this, ended, has_ended] {
-    boost::asio::post(network_, [ended, has_ended] {
-      *has_ended = true;
-      ended->cancel();
+  const auto waiting = std::make_shared<Waiting>(network_);
+  Done done = [this, waiting] {
+    waiting->has_ended = true;
+    waiting->has_ended.notify_all();
+    retry_for_memory([&] {
+      boost::asio::post(network_, [waiting] {
+        waiting->is_told = true;
+        waiting->timer.cancel();
+      });
     });
   };
   task(std::move(done));
+  const Waiting::Guard guard{waiting};
   boost::system::error_code cancelled;
-  if (!*has_ended) {
-    co_await ended->async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, cancelled));
+  while (!waiting->is_told) {
+    co_await waiting->timer.async_wait(
+        boost::asio::redirect_error(boost::asio::use_awaitable, cancelled));
   }
 }
 

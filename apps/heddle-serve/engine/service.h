@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -48,7 +49,7 @@ class Service {
     ~Rows();
 
     struct Row {
-      RequestId id = 0;
+      RequestId id = -1;      // -1: the engine does not know it yet
       std::string adapter{};  // "sql"; of a list "sql+cron"; empty: the base model
       bool has_begun = false, has_ended = false;
     };
@@ -135,8 +136,9 @@ class Service {
       return std::move(*result);
     }
   };
-  using Done = std::function<void()>;  // called by the other thread at the end
+  using Done = std::function<void()>;  // called by the other thread at the end; throws nothing
   using Task = std::function<void(Done)>;
+  struct Waiting;
   boost::asio::awaitable<void> run(Task task);
 
   /// What those who wait for the engine's news share.

@@ -49,9 +49,9 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
         read_ahead_(stream_.get_executor()),
         look_(stream_.get_executor()),
         held_(*context_->buffers, [this] { give_up(); }) {
-    ++context_->num_open;
     close_ = [this] { close(); };
     context_->open.insert(&close_);
+    ++context_->num_open;
   }
   ~Connection() override {
     --context_->num_open;
@@ -63,14 +63,20 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
 
   net::awaitable<void> run() {
     const auto self = this->shared_from_this();
+    // Asio drops a coroutine where it finds no memory for its next step.
+    struct Closing {
+      Connection& connection;
+      ~Closing() {
+        connection.is_answering_ = false;
+        connection.look_.cancel();
+        connection.close();
+      }
+    } closing{*this};
     try {
       while (co_await serve_one()) {
       }
     } catch (const std::exception&) {  // the client has gone or was too slow, or there is no memory
     }
-    is_answering_ = false;
-    look_.cancel();
-    close();
   }
 
   void forget_body() override {
@@ -95,6 +101,9 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     }
     expire(context_->write_time);
     http::response_serializer<http::string_body> serializer{message};
+    // Half an answer cannot become another one: the connection ends.
+    if (std::exchange(has_answered_, true))
+      throw boost::system::system_error(net::error::shut_down);
     if (is_one_piece) {
       co_await http::async_write(stream_, serializer, net::use_awaitable);
     } else {
@@ -116,6 +125,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     }
     expire(context_->write_time);
     http::response_serializer<http::empty_body> serializer{message};
+    has_answered_ = true;
     co_await http::async_write_header(stream_, serializer, net::use_awaitable);
   }
 
@@ -179,7 +189,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     beast::get_lowest_layer(stream_).expires_after(time);
   }
 
-  void close() {
+  void close() noexcept {
     error_code ignored;
     beast::get_lowest_layer(stream_).socket().shutdown(net::ip::tcp::socket::shutdown_both,
                                                        ignored);
@@ -198,13 +208,13 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
               self->buffer_.prepare(kReadAhead), net::redirect_error(net::use_awaitable, error));
           self->buffer_.commit(count);
           self->is_reading_ = false;
+          self->read_ahead_.cancel();
           if (error == net::error::eof && kMayHalfClose) {
             self->has_half_closed_ = true;
             self->start_look();
           } else if (error) {
             self->set_gone();
           }
-          self->read_ahead_.cancel();
         },
         net::detached);
   }
@@ -309,7 +319,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     if (buffer_.size() == 0) context_->idle.insert(&close_);
     expire(kHeaderTime);
     version_ = 11;
-    is_head_ = keeps_alive_ = has_response_ = has_probed_ = false;
+    is_head_ = keeps_alive_ = has_response_ = has_answered_ = has_probed_ = false;
     headers_.clear();
     const bool has_head = co_await read_head();
     context_->idle.erase(&close_);
@@ -391,6 +401,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   bool is_reading_body_ = false, has_given_up_ = false;
   bool is_answering_ = false, has_response_ = false, is_looking_ = false, has_probed_ = false;
   bool keeps_alive_ = false, is_chunked_ = false, is_head_ = false;
+  bool has_answered_ = false;  // the request, or has begun to
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -13,6 +14,7 @@
 #include "heddle/core/error.h"
 
 #include "http/connection.h"
+#include "memory.h"
 
 namespace heddle::serve {
 namespace {
@@ -57,22 +59,44 @@ struct Listener::State : std::enable_shared_from_this<State> {
   State(net::io_context& io, const ListenerOptions& given)
       : acceptor(io), pause(io), options(given), tls(make_tls(given)) {}
 
+  /// Begins to accept connections, again where the coroutine that did was dropped for want of
+  /// memory.
+  void start() noexcept {
+    retry_for_memory([this] {
+      net::co_spawn(
+          acceptor.get_executor(), [state = shared_from_this()] { return state->accept(); },
+          net::detached);
+    });
+  }
+
   net::awaitable<void> accept() {
-    const auto self = shared_from_this();
-    while (!shared->is_stopping) {
-      error_code error;
-      tcp::socket socket =
-          co_await acceptor.async_accept(net::redirect_error(net::use_awaitable, error));
-      if (shared->is_stopping) co_return;
-      if (!error) {
-        socket.set_option(tcp::no_delay(true), error);
-        spawn(std::move(socket));
+    struct Again {
+      std::shared_ptr<State> state;
+      ~Again() {
+        if (state->shared->is_stopping) return;
+        retry_for_memory([this] {
+          net::post(state->acceptor.get_executor(), [again = state] {
+            if (!again->shared->is_stopping) again->start();
+          });
+        });
       }
-      while (error || (shared->num_open >= options.max_connections && !shared->is_stopping)) {
-        error = {};
-        pause.expires_after(kAcceptPause);
-        co_await pause.async_wait(net::use_awaitable);
-      }
+    } again{shared_from_this()};
+    while (!shared->is_stopping) co_await accept_one();
+  }
+
+  net::awaitable<void> accept_one() {
+    error_code error;
+    tcp::socket socket =
+        co_await acceptor.async_accept(net::redirect_error(net::use_awaitable, error));
+    if (shared->is_stopping) co_return;
+    if (!error) {
+      socket.set_option(tcp::no_delay(true), error);
+      spawn(std::move(socket));
+    }
+    while (error || (shared->num_open >= options.max_connections && !shared->is_stopping)) {
+      error = {};
+      pause.expires_after(kAcceptPause);
+      co_await pause.async_wait(net::use_awaitable);
     }
   }
 
@@ -121,21 +145,18 @@ int Listener::port() const { return state_->acceptor.local_endpoint().port(); }
 bool Listener::is_stopped() const { return state_->shared->is_stopping; }
 int Listener::num_connections() const { return state_->shared->num_open; }
 
-void Listener::start() {
-  net::co_spawn(
-      state_->acceptor.get_executor(), [state = state_] { return state->accept(); }, net::detached);
-}
+void Listener::start() { state_->start(); }
 
 void Listener::stop() {
   ConnectionContext& shared = *state_->shared;
   shared.is_stopping = true;
   error_code ignored;
   state_->acceptor.close(ignored);
-  for (const std::function<void()>* close : std::set(shared.idle)) (*close)();
+  for (const std::function<void()>* close : shared.idle) (*close)();  // which waits for no handler
 }
 
 void Listener::close_all() {
-  for (const std::function<void()>* close : std::set(state_->shared->open)) (*close)();
+  for (const std::function<void()>* close : state_->shared->open) (*close)();
 }
 
 }  // namespace heddle::serve

@@ -53,7 +53,7 @@ class Run {
       if (rows_->news->has_lost()) failed_ = unavailable("out of memory");
       std::string bytes;
       if (events) {
-        for (Event& event : *events) take(event, bytes);
+        take_all(*events, bytes);
       } else {
         bytes = kPingLine;
       }
@@ -94,6 +94,15 @@ class Run {
   size_t row_of(RequestId id) const {
     const auto place = std::ranges::find(rows_->rows, id, &Service::Rows::Row::id);
     return static_cast<size_t>(place - rows_->rows.begin());
+  }
+
+  void take_all(std::vector<Event>& events, std::string& bytes) {
+    try {
+      for (Event& event : events) take(event, bytes);
+    } catch (const std::bad_alloc&) {
+      bytes.clear();
+      failed_ = unavailable("out of memory");
+    }
   }
 
   void take(Event& event, std::string& bytes) {

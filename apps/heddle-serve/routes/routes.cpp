@@ -170,11 +170,13 @@ JsonObject token_list(const std::vector<int32_t>& ids, const TokenTexts& texts, 
 
 }  // namespace
 
-net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& responder) {
+net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& responder,
+                                    bool has_reserve) {
   RequestLog log{.route = request.path, .id = random_id()};
   responder.set_headers(access_.cors_headers(request));
   std::optional<ApiError> failure;
   try {
+    if (!has_reserve) throw unavailable("out of memory");
     const bool is_known = co_await route(request, responder, log);
     if (!is_known) failure = no_such_route(request.path);
   } catch (const ApiError& error) {

@@ -16,8 +16,10 @@ class Routes {
   Routes(Service& service, const Access& access, std::function<int()> num_connections)
       : service_(service), access_(access), num_connections_(std::move(num_connections)) {}
 
-  /// Answers a request whose head Access has let pass, and writes its line of the log.
-  boost::asio::awaitable<void> handle(const HttpRequest& request, Responder& responder);
+  /// Answers a request whose head Access has let pass, and writes its line of the log. Without the
+  /// reserve of memory it is refused.
+  boost::asio::awaitable<void> handle(const HttpRequest& request, Responder& responder,
+                                      bool has_reserve);
 
  private:
   using IsKnown = boost::asio::awaitable<bool>;  // whether there is such a route

@@ -123,6 +123,18 @@ class Client {
   size_t piece_, num_come_ = 0, num_taken_ = 0;
 };
 
+/// Whether the bytes begin with a head that the scan lets pass, however they come.
+bool is_head(std::string_view bytes, size_t piece) {
+  HeadScan scan;
+  HeadScan::State state = HeadScan::State::kOpen;
+  for (size_t end = 0; state == HeadScan::State::kOpen && end < bytes.size();) {
+    end = std::min(end + piece, bytes.size());
+    state = scan.scan(bytes.substr(0, end));
+  }
+  if (state == HeadScan::State::kWrong) require(scan.status() >= 400 && !scan.why().empty());
+  return state == HeadScan::State::kWhole;
+}
+
 /// Returns whether another request may follow.
 bool serve_one(Client& client, const Access& access) {
   if (!is_head(client.rest(), client.piece())) return false;

@@ -1,10 +1,9 @@
 // Statements, and what values are made of for them.
 #include "chat_template/interpreter/eval.h"
 
-#include <nlohmann/json.hpp>
-
 #include "chat_template/syntax/temporarily.h"
 #include "chat_template/values/format.h"
+#include "files/json_value.h"
 #include "files/printable.h"
 
 namespace heddle::chat_template {
@@ -55,14 +54,13 @@ void check_attribute_name(std::string_view name) {
                ": its name begins with an underscore");
 }
 
-Interpreter::Interpreter(const Program& program, const nlohmann::ordered_json& variables,
+Interpreter::Interpreter(const Program& program, const files::Json& variables,
                          const std::function<std::time_t()>& clock)
     : program_(program), clock_(clock) {
   HEDDLE_CHECK(variables.is_object(), "the variables are no object");
   for (const std::string& name : program.names) {
-    const auto found = variables.find(name);
-    context_.push_back(found == variables.end() ? std::nullopt
-                                                : std::optional(Value::from_json(*found)));
+    const files::Json* const found = files::find_member(variables, name);
+    context_.push_back(found == nullptr ? std::nullopt : std::optional(Value::from_json(*found)));
   }
 }
 

@@ -33,7 +33,7 @@ void check_attribute_name(std::string_view name);
 /// One render.
 class Interpreter {
  public:
-  Interpreter(const Program& program, const nlohmann::ordered_json& variables,
+  Interpreter(const Program& program, const files::Json& variables,
               const std::function<std::time_t()>& clock);
   std::string run();
   /// Where the evaluation is, or was when it failed.

@@ -11,6 +11,7 @@
 #include "heddle/core/error.h"
 
 #include "chat_template/chat_template.h"
+#include "testing/readers/tree_of.h"
 
 namespace {
 
@@ -34,7 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view variables = end == input.npos ? "" : input.substr(end + 1);
   try {
     const auto chat_template = heddle::chat_template::ChatTemplate::parse(input.substr(0, end));
-    (void)chat_template.render(variables_of(variables));
+    (void)chat_template.render(*heddle::testing::tree_of(variables_of(variables)));
   } catch (const heddle::Error& e) {
     if (std::string_view(e.what()).find('\n') != std::string_view::npos) std::abort();
   }

@@ -9,6 +9,7 @@
 
 #include "chat_template/values/limits.h"
 #include "expect_error.h"
+#include "readers/tree_of.h"
 
 namespace heddle::chat_template {
 namespace {
@@ -19,7 +20,7 @@ using testing::expect_unsupported;
 
 std::string render(const std::string& source,
                    const ordered_json& variables = ordered_json::object()) {
-  return ChatTemplate::parse(source).render(variables);
+  return ChatTemplate::parse(source).render(*testing::tree_of(variables));
 }
 void expect_failure(std::initializer_list<const char*> parts, const std::string& source,
                     const ordered_json& variables = ordered_json::object()) {
@@ -43,17 +44,18 @@ TEST(ChatTemplate, RendersByteForByteAsJinja2) {
     ChatTemplate chat_template = ChatTemplate::parse(test_case["template"].get<std::string>());
     chat_template.set_clock([&] { return fixtures["clock"].get<std::time_t>(); });
     const ordered_json& variables = fixtures["variables"][test_case["variables"].get<size_t>()];
-    EXPECT_EQ(chat_template.render(variables), test_case["text"].get<std::string>());
+    EXPECT_EQ(chat_template.render(*testing::tree_of(variables)),
+              test_case["text"].get<std::string>());
   }
 }
 
 TEST(ChatTemplate, IsTheSameForEveryRender) {
   const auto chat_template =
       ChatTemplate::parse("{% set n = namespace(x=0) %}{% set n.x = n.x + a %}{{ n.x }}");
-  EXPECT_EQ(chat_template.render({{"a", 1}}), "1");
-  EXPECT_EQ(chat_template.render({{"a", 2}}), "2");
+  EXPECT_EQ(chat_template.render(*testing::tree_of({{"a", 1}})), "1");
+  EXPECT_EQ(chat_template.render(*testing::tree_of({{"a", 2}})), "2");
   const ChatTemplate copy = chat_template;
-  EXPECT_EQ(copy.render({{"a", 1}}), "1");
+  EXPECT_EQ(copy.render(*testing::tree_of({{"a", 1}})), "1");
 }
 
 TEST(ChatTemplate, TellsTheTimeOfTheSystem) {

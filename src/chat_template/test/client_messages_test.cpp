@@ -12,7 +12,6 @@
 namespace heddle::chat_template {
 namespace {
 
-using nlohmann::ordered_json;
 using testing::expect_invalid;
 
 constexpr const char* kText =
@@ -28,7 +27,7 @@ constexpr const char* kCalls =
     "endfor %}"
     "{% endfor %}";
 
-JsonValue doc(const char* text) { return JsonValue(ordered_json::parse(text)); }
+files::JsonTree doc(const char* text) { return files::parse_json(text, "conversation"); }
 
 std::string render(const char* source, const char* messages, const char* tools = "null",
                    const char* documents = "null") {

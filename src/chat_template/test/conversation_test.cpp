@@ -2,9 +2,13 @@
 #include "chat_template/conversation.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "chat_template/chat_templates.h"
 #include "expect_error.h"
+#include "files/json_text.h"
+#include "files/json_value.h"
+#include "readers/tree_of.h"
 
 namespace heddle::chat_template {
 namespace {
@@ -15,20 +19,20 @@ using testing::expect_unsupported;
 
 const ordered_json kHello = {{{"role", "user"}, {"content", "Hello"}}};
 
-JsonValue doc(ordered_json value) { return JsonValue(std::move(value)); }
+files::JsonTree doc(const ordered_json& value) { return testing::tree_of(value); }
 
 TEST(Conversation, HasTheVariablesOfTransformers) {
-  EXPECT_EQ(variables_of({.messages = doc(kHello)}, {{"bos_token", "<s>"}})->dump(),
+  EXPECT_EQ(files::json_text(*variables_of({.messages = doc(kHello)}, {{"bos_token", "<s>"}})),
             R"({"messages":[{"role":"user","content":"Hello"}],"tools":null,"documents":null,)"
             R"("add_generation_prompt":true,"bos_token":"<s>"})");
-  const JsonValue variables =
+  const files::JsonTree variables =
       variables_of({.messages = doc(kHello),
                     .tools = doc({{{"type", "function"}}}),
                     .documents = doc({{{"title", "t"}}}),
                     .kwargs = doc({{"enable_thinking", false}, {"bos_token", "[B]"}}),
                     .add_generation_prompt = false},
                    {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
-  EXPECT_EQ(variables->dump(),
+  EXPECT_EQ(files::json_text(*variables),
             R"({"messages":[{"role":"user","content":"Hello"}],"tools":[{"type":"function"}],)"
             R"("documents":[{"title":"t"}],"add_generation_prompt":false,"bos_token":"[B]",)"
             R"("eos_token":"</s>","enable_thinking":false})");
@@ -37,15 +41,17 @@ TEST(Conversation, HasTheVariablesOfTransformers) {
 TEST(Conversation, LeavesOutFieldsThatAreNull) {
   const ordered_json message = {
       {"role", "assistant"}, {"content", nullptr}, {"x", {{"y", nullptr}}}};
-  EXPECT_EQ(variables_of({.messages = doc({message})}, {})->at("messages").dump(),
-            R"([{"role":"assistant","x":{"y":null}}])");
+  EXPECT_EQ(
+      files::json_text(
+          variables_of({.messages = doc(ordered_json::array({message}))}, {})->at("messages")),
+      R"([{"role":"assistant","x":{"y":null}}])");
 }
 
 TEST(Conversation, FillsTheNamesOfReasoning) {
   const auto messages_of = [](const char* message) {
-    return variables_of({.messages = doc({ordered_json::parse(message)})}, {})
-        ->at("messages")[0]
-        .dump();
+    const auto variables =
+        variables_of({.messages = doc(ordered_json::array({ordered_json::parse(message)}))}, {});
+    return files::json_text(variables->at("messages").at(0));
   };
   EXPECT_EQ(messages_of(R"({"role":"a","reasoning":"r"})"),
             R"({"thinking":"r","role":"a","reasoning":"r","reasoning_content":"r"})");
@@ -58,8 +64,9 @@ TEST(Conversation, FillsTheNamesOfReasoning) {
 }
 
 TEST(Conversation, RefusesFieldsOfOtherTypesByName) {
-  const auto expect_refused = [](std::initializer_list<const char*> parts, Conversation given) {
-    expect_invalid(parts, [&] { (void)variables_of(std::move(given), {}); });
+  const auto expect_refused = [](std::initializer_list<const char*> parts,
+                                 const Conversation& given) {
+    expect_invalid(parts, [&] { (void)variables_of(given, {}); });
   };
   expect_refused({"messages is null, expected an array"}, {});
   expect_refused({"messages is empty"}, {.messages = doc(ordered_json::array())});
@@ -80,8 +87,8 @@ TEST(Conversation, RefusesFieldsOfOtherTypesByName) {
 }
 
 TEST(ChatTemplates, UsesToolUseForConversationsWithTools) {
-  const auto render = [](const ChatTemplates& templates, ordered_json tools) {
-    return templates.render({.messages = doc(kHello), .tools = doc(std::move(tools))}, {});
+  const auto render = [](const ChatTemplates& templates, const ordered_json& tools) {
+    return templates.render({.messages = doc(kHello), .tools = doc(tools)}, {});
   };
   const auto both = ChatTemplates::from(
       {{"default", "D{{ tools }}"}, {"tool_use", "T{{ tools }}"}, {"rag", "{{ not parsed"}});

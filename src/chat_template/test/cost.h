@@ -10,6 +10,7 @@
 #include "chat_template/syntax/parser.h"
 #include "heap_count.h"
 #include "readers/linear_time.h"
+#include "readers/tree_of.h"
 
 namespace heddle::chat_template {
 
@@ -29,8 +30,9 @@ struct Cost {
 inline Cost cost_of(const std::string& source, const nlohmann::ordered_json& variables,
                     const Budget& budget = {}) {
   const auto program = parse_template(source);
+  const files::JsonTree tree = testing::tree_of(variables);
   const std::function<std::time_t()> clock = [] { return std::time_t{0}; };
-  Interpreter interpreter(*program, variables, clock);
+  Interpreter interpreter(*program, *tree, clock);
   interpreter.budget = budget;
   Cost cost;
   const int64_t heap_before = testing::num_heap_bytes();

@@ -7,6 +7,7 @@
 #include "chat_template/chat_template.h"
 #include "expect_error.h"
 #include "heap_count.h"
+#include "readers/tree_of.h"
 
 namespace heddle::chat_template {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 using nlohmann::ordered_json;
 
 std::string render(const std::string& source) {
-  return ChatTemplate::parse(source).render(ordered_json::object());
+  return ChatTemplate::parse(source).render(*testing::tree_of(ordered_json::object()));
 }
 
 /// A template that passes the budget, having asked for at most `most` bytes of memory.

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include <nlohmann/json.hpp>
-
 #include "chat_template/values/text.h"
+#include "files/json_value.h"
 
 namespace heddle::chat_template {
 namespace {
@@ -62,41 +61,39 @@ Value Value::dict(std::vector<std::pair<Value, Value>> entries) {
   return value;
 }
 
-Value Value::from_json(const nlohmann::ordered_json& json, int depth) {
-  using Type = nlohmann::ordered_json::value_t;
+Value Value::from_json(const files::Json& json, int depth) {
+  using boost::json::kind;
   check_depth(depth);
-  const auto checked = [](const std::string& bytes) -> const std::string& {
+  const auto checked = [](std::string_view bytes) {
     HEDDLE_CHECK(text::is_utf8(bytes), "a variable holds text that is not UTF-8");
-    return bytes;
+    return Value(std::string(bytes));
   };
-  switch (json.type()) {
-    case Type::null: return None{};
-    case Type::boolean: return json.get<bool>();
-    case Type::number_integer: return json.get<int64_t>();
-    case Type::number_unsigned:
-      HEDDLE_CHECK(json.get<uint64_t>() <= uint64_t{INT64_MAX}, "a variable holds the integer ",
-                   json.get<uint64_t>(), ", which passes 64 bits");
-      return json.get<int64_t>();
-    case Type::number_float: return json.get<double>();
-    case Type::string: return checked(json.get_ref<const std::string&>());
-    case Type::array: {
+  switch (json.kind()) {
+    case kind::null: break;
+    case kind::bool_: return json.get_bool();
+    case kind::int64: return json.get_int64();
+    case kind::uint64:
+      HEDDLE_CHECK(json.get_uint64() <= uint64_t{INT64_MAX}, "a variable holds the integer ",
+                   json.get_uint64(), ", which passes 64 bits");
+      return static_cast<int64_t>(json.get_uint64());
+    case kind::double_: return json.get_double();
+    case kind::string: return checked(files::text_of(json));
+    case kind::array: {
       Values items;
-      items.reserve(json.size());
-      for (const auto& item : json) items.push_back(from_json(item, depth + 1));
+      items.reserve(json.get_array().size());
+      for (const files::Json& item : json.get_array()) items.push_back(from_json(item, depth + 1));
       return list(std::move(items));
     }
-    case Type::object: {
+    case kind::object: {
       std::vector<std::pair<Value, Value>> entries;
-      entries.reserve(json.size());
-      for (const auto& [key, item] : json.items()) {
-        entries.emplace_back(checked(key), from_json(item, depth + 1));
+      entries.reserve(json.get_object().size());
+      for (const auto& member : json.get_object()) {
+        entries.emplace_back(checked(member.key()), from_json(member.value(), depth + 1));
       }
       return dict(std::move(entries));
     }
-    case Type::binary:
-    case Type::discarded: break;
   }
-  throw_error(ErrorCode::kInvalidArgument, "a variable is no JSON value");
+  return None{};
 }
 
 bool Value::is_callable() const {

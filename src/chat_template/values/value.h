@@ -11,9 +11,8 @@
 #include <variant>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "chat_template/values/limits.h"
+#include "files/json.h"
 
 namespace heddle::chat_template {
 
@@ -104,7 +103,7 @@ class Value {
   static Value iterator(Values items);
   /// The values of a JSON document; throws Error(kInvalidArgument) where it nests too deep, holds
   /// text that is not UTF-8 or an integer beyond 64 bits.
-  static Value from_json(const nlohmann::ordered_json& json, int depth = 0);
+  static Value from_json(const files::Json& json, int depth = 0);
 
   [[nodiscard]] bool is_undefined() const { return holds<Undefined>(); }
   [[nodiscard]] bool is_none() const { return holds<None>(); }

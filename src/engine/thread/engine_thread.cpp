@@ -97,14 +97,16 @@ std::vector<RequestId> EngineThread::submit_rows(Entry entry, size_t count,
   return ids;
 }
 
-bool EngineThread::cancel(RequestId request) {
+bool EngineThread::cancel(RequestId request) noexcept {
   {
     const std::lock_guard lock(mutex_);
     const auto place = unfinished_.find(request);
     if (place == unfinished_.end()) return false;
     if (place->second->is_cancelled) return true;
-    cancelled_.push_back(place->second);
-    place->second->is_cancelled = true;
+    Row& row = *place->second;
+    row.cancelled.front() = place->second;
+    cancelled_.splice(cancelled_.end(), row.cancelled);
+    row.is_cancelled = true;
   }
   arrived_.notify_one();
   return true;
@@ -191,7 +193,7 @@ bool EngineThread::has_work() const {
 /// Cancels what is to be cancelled, pauses what is to be paused, lets those look who want to, and
 /// takes one entry; returns whether there was one.
 bool EngineThread::take_entries() {
-  std::vector<std::shared_ptr<Row>> cancelled;
+  std::list<std::shared_ptr<Row>> cancelled;
   std::vector<std::pair<std::shared_ptr<Row>, bool>> paused;
   std::vector<std::function<void(const Engine&)>> looks;
   Entries entry;

@@ -59,7 +59,7 @@ class EngineThread {
                                      const std::shared_ptr<EventSink>& sink);
   /// Ends a request before the next step; the thread of the engine tells its end. Returns whether
   /// it was unfinished: it may yet end otherwise, where a step is at work that ends it.
-  bool cancel(RequestId request);
+  bool cancel(RequestId request) noexcept;
 
   /// Engine::set_paused before the next step. Nothing happens where the request has ended, or the
   /// engine has not seen it yet.
@@ -100,6 +100,8 @@ class EngineThread {
     RequestId engine_id = -1;  // as the engine does; -1: it does not know the request yet
     std::shared_ptr<EventSink> sink{};
     std::atomic<bool> is_cancelled = false;
+    /// A node for `cancelled_`, so that cancelling asks for no memory.
+    std::list<std::shared_ptr<Row>> cancelled{1};
   };
   using Rows = std::vector<std::shared_ptr<Row>>;
   /// What waits for the thread: the rows of a request, or a call.
@@ -138,7 +140,7 @@ class EngineThread {
   // nothing.
   Entries inbox_, at_texts_, encoded_;
   std::vector<std::function<void(const Engine&)>> looks_;
-  std::vector<std::shared_ptr<Row>> cancelled_;
+  std::list<std::shared_ptr<Row>> cancelled_;
   std::vector<std::pair<std::shared_ptr<Row>, bool>> paused_;       // and whether it is from now on
   std::unordered_map<RequestId, std::shared_ptr<Row>> unfinished_;  // by the caller's id
   RequestId next_id_ = 0;

@@ -6,18 +6,21 @@
 #include <type_traits>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/error.h"
 
-#include "files/parse_json.h"
+#include "files/json_text.h"
+#include "files/json_tree.h"
+#include "files/json_value.h"
 #include "files/printable.h"
 #include "model/peft_fields.h"
 
 namespace heddle::model {
 namespace {
 
-using nlohmann::ordered_json;
+using files::is_bool;
+using files::is_text;
+using files::Json;
+using files::size_of;
 
 constexpr size_t kMaxFile = size_t{1} << 20;
 constexpr files::JsonLimits kLimits{.depth = 32, .members = 4096};
@@ -35,24 +38,16 @@ constexpr const char* kUnsupported[] = {
 // adapter to one for the plain base model.
 constexpr const char* kChangesBase[] = {"pissa", "corda", "olora", "loftq", "lora_ga"};
 
-/// Whether it is this string. JSON's own comparison makes JSON of the text, and being noexcept ends
-/// the process where that finds no memory.
-bool is_text(const ordered_json& value, std::string_view text) {
-  return value.is_string() && value.get_ref<const std::string&>() == text;
+bool is_unset(const Json& value) {
+  return value.is_null() || is_bool(value, false) || is_text(value, "") ||
+         (files::is_container(value) && size_of(value) == 0);
 }
 
-bool is_unset(const ordered_json& value) {
-  return value.is_null() || value == false || (value.is_structured() && value.empty()) ||
-         is_text(value, "");
-}
-
-std::string text_of(const ordered_json& value) {
-  return files::printable(value.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
-}
+std::string shown(const Json& value) { return files::printable(files::json_text(value)); }
 
 class ConfigReader {
  public:
-  ConfigReader(const ordered_json& root, AdapterConfig& config) : root_(root), config_(config) {}
+  ConfigReader(const Json& root, AdapterConfig& config) : root_(root), config_(config) {}
 
   void run() {
     refuse_unsupported();
@@ -88,20 +83,18 @@ class ConfigReader {
   [[nodiscard]] std::string context(const std::string& field) const {
     return config_.path + ": " + field;
   }
-  [[noreturn]] void wrong(const std::string& field, const ordered_json& value,
-                          const char* expected) const {
-    throw_error(ErrorCode::kInvalidArgument, context(field), " is ", text_of(value), ", expected ",
+  [[noreturn]] void wrong(const std::string& field, const Json& value, const char* expected) const {
+    throw_error(ErrorCode::kInvalidArgument, context(field), " is ", shown(value), ", expected ",
                 expected);
   }
-  [[noreturn]] void unsupported(const char* field, const ordered_json& value,
-                                const char* why) const {
-    throw_error(ErrorCode::kUnsupported, context(field), " is ", text_of(value), ", ", why);
+  [[noreturn]] void unsupported(const char* field, const Json& value, const char* why) const {
+    throw_error(ErrorCode::kUnsupported, context(field), " is ", shown(value), ", ", why);
   }
 
   // Null where the field is missing or null, which mean the same to PEFT.
-  [[nodiscard]] const ordered_json* find(const char* field) const {
-    const auto found = root_.find(field);
-    return found == root_.end() || found->is_null() ? nullptr : &*found;
+  [[nodiscard]] const Json* find(const char* field) const {
+    const Json* const found = files::find_member(root_, field);
+    return found == nullptr || found->is_null() ? nullptr : found;
   }
 
   void refuse_unsupported() const {
@@ -119,7 +112,7 @@ class ConfigReader {
         unsupported(field, *value, "which is not supported");
     }
     const auto* init = find("init_lora_weights");
-    if (init == nullptr || init->is_boolean()) return;
+    if (init == nullptr || init->is_bool()) return;
     const std::string method = string("init_lora_weights", *init);
     for (const char* name : kChangesBase) {
       if (!method.starts_with(name)) continue;
@@ -132,7 +125,9 @@ class ConfigReader {
   /// Warns of fields that heddle does not know, and refuses values of a wrong type in those that
   /// it does not read.
   void check_fields() {
-    for (const auto& [field, value] : root_.items()) {
+    for (const auto& member : root_.get_object()) {
+      const std::string field(member.key());
+      const Json& value = member.value();
       const AdapterField* const known = find_adapter_field(field);
       if (known == nullptr) {
         config_.warnings.push_back(unknown_adapter_field(config_.path, field));
@@ -148,7 +143,7 @@ class ConfigReader {
           if (!value.is_number()) wrong(field, value, "a number");
           break;
         case AdapterField::Kind::kFlag:
-          if (!value.is_boolean()) wrong(field, value, "true or false");
+          if (!value.is_bool()) wrong(field, value, "true or false");
           break;
         case AdapterField::Kind::kObject:
           if (!value.is_object()) wrong(field, value, "an object");
@@ -169,49 +164,48 @@ class ConfigReader {
     }
   }
 
-  [[nodiscard]] std::string string(const std::string& field, const ordered_json& value) const {
+  [[nodiscard]] std::string string(const std::string& field, const Json& value) const {
     if (!value.is_string()) wrong(field, value, "a string");
-    return value.get<std::string>();
+    return std::string(files::text_of(value));
   }
   [[nodiscard]] bool flag(const char* field) const {
     const auto* value = find(field);
     if (value == nullptr) return false;
-    if (!value->is_boolean()) wrong(field, *value, "true or false");
-    return value->get<bool>();
+    if (!value->is_bool()) wrong(field, *value, "true or false");
+    return value->get_bool();
   }
-  [[nodiscard]] double number(const std::string& field, const ordered_json& value) const {
+  [[nodiscard]] double number(const std::string& field, const Json& value) const {
     if (!value.is_number()) wrong(field, value, "a number");
-    return value.get<double>();
+    return files::number_of(value);
   }
   // A count that is 0 or more and fits.
-  [[nodiscard]] int64_t index(const std::string& field, const ordered_json& value) const {
-    if (!value.is_number_unsigned() || !std::in_range<int32_t>(value.get<uint64_t>())) {
-      wrong(field, value, "an integer of 0 or more");
-    }
-    return value.get<int64_t>();
+  [[nodiscard]] int64_t index(const std::string& field, const Json& value) const {
+    const auto number = files::integer_in(value, 0, std::numeric_limits<int32_t>::max());
+    if (!number) wrong(field, value, "an integer of 0 or more");
+    return *number;
   }
   // Tools that keep numbers as floats write 8.0.
-  [[nodiscard]] int64_t rank(const std::string& field, const ordered_json& value) const {
-    if (value.is_number_float()) {
-      const auto number = value.get<double>();
-      const bool is_rank = number >= 1 && number <= std::numeric_limits<int32_t>::max() &&
-                           number == std::floor(number);
+  [[nodiscard]] int64_t rank(const std::string& field, const Json& value) const {
+    if (const double* const number = value.if_double()) {
+      const bool is_rank = *number >= 1 && *number <= std::numeric_limits<int32_t>::max() &&
+                           *number == std::floor(*number);
       if (!is_rank) wrong(field, value, "an integer of 1 or more");
-      return static_cast<int64_t>(number);
+      return static_cast<int64_t>(*number);
     }
-    if (!value.is_number_integer() || value <= 0) wrong(field, value, "an integer of 1 or more");
+    if (!files::is_integer(value) || files::number_of(value) <= 0) {
+      wrong(field, value, "an integer of 1 or more");
+    }
     return index(field, value);
   }
 
   // A list of strings, or the one string that some fields may be instead.
-  [[nodiscard]] std::vector<std::string> strings(const char* field,
-                                                 const ordered_json& value) const {
-    if (value.is_string()) return {value.get<std::string>()};
+  [[nodiscard]] std::vector<std::string> strings(const char* field, const Json& value) const {
+    if (value.is_string()) return {std::string(files::text_of(value))};
     if (!value.is_array()) wrong(field, value, "a string or a list of strings");
     std::vector<std::string> result;
-    for (const auto& element : value) {
+    for (const Json& element : value.get_array()) {
       if (!element.is_string()) wrong(field, value, "a string or a list of strings");
-      result.push_back(element.get<std::string>());
+      result.emplace_back(files::text_of(element));
     }
     return result;
   }
@@ -220,7 +214,7 @@ class ConfigReader {
     const auto* value = find(field);
     if (value == nullptr || is_unset(*value)) return std::nullopt;
     ModuleSet set;
-    set.text = text_of(*value);
+    set.text = shown(*value);
     const std::vector<std::string> given = strings(field, *value);
     if (value->is_string()) {
       set.all_linear = given[0] == "all-linear";
@@ -234,7 +228,7 @@ class ConfigReader {
   void read_layers() {
     const auto* layers = find("layers_to_transform");
     if (layers != nullptr && layers->is_array()) {
-      for (const auto& layer : *layers) {
+      for (const Json& layer : layers->get_array()) {
         config_.layers_to_transform.insert(index("layers_to_transform", layer));
       }
     } else if (layers != nullptr) {
@@ -274,10 +268,10 @@ class ConfigReader {
     }
   }
 
-  [[nodiscard]] std::vector<int32_t> token_ids(const char* field, const ordered_json& list) const {
+  [[nodiscard]] std::vector<int32_t> token_ids(const char* field, const Json& list) const {
     if (!list.is_array()) wrong(field, list, "a list of token ids");
     std::vector<int32_t> ids;
-    for (const auto& id : list) ids.push_back(static_cast<int32_t>(index(field, id)));
+    for (const Json& id : list.get_array()) ids.push_back(static_cast<int32_t>(index(field, id)));
     return ids;
   }
 
@@ -298,13 +292,14 @@ class ConfigReader {
       config_.embedding_tokens = token_ids(field, *value);
       return;
     }
-    for (const auto& [module, list] : value->items()) {
+    for (const auto& member : value->get_object()) {
+      const std::string_view module = member.key();
       auto* const ids = vocabulary_part(module, config_.embedding_tokens, config_.head_tokens);
       if (ids == nullptr) {
         unsupported(field, *value, "supported: tokens of \"embed_tokens\" and \"lm_head\"");
       }
       HEDDLE_CHECK(ids->empty(), context(field), " names ", files::quote(module), " twice");
-      *ids = token_ids(field, list);
+      *ids = token_ids(field, member.value());
     }
   }
 
@@ -316,11 +311,12 @@ class ConfigReader {
     if (value == nullptr) return result;
     if (!value->is_object()) wrong(field, *value, "an object");
     size_t expressions = 0;
-    for (const auto& [key, element] : value->items()) {
+    for (const auto& member : value->get_object()) {
+      const std::string key(member.key());
       const std::string place = std::string(field) + '[' + files::quote(key) + ']';
       ModulePattern pattern = ModulePattern::ending(key, context(field));
       if (pattern.is_expression()) check_expressions(field, ++expressions);
-      result.emplace_back(std::move(pattern), read(place, element));
+      result.emplace_back(std::move(pattern), read(place, member.value()));
     }
     return result;
   }
@@ -330,7 +326,7 @@ class ConfigReader {
                  " regular expressions");
   }
 
-  const ordered_json& root_;
+  const Json& root_;
   AdapterConfig& config_;
 };
 
@@ -411,9 +407,8 @@ bool AdapterConfig::targets_vocabulary(std::string_view module) const {
 AdapterConfig parse_adapter_config(std::string_view json, const std::string& path) {
   HEDDLE_CHECK(json.size() <= kMaxFile, path, ": has ", json.size(), " bytes, at most ", kMaxFile,
                " are read");
-  const auto root = files::parse_json<ordered_json>(json, path, kLimits);
-  HEDDLE_CHECK(root->is_object(), path, ": is ", files::json_kind(root->type()),
-               ", expected an object");
+  const auto root = files::parse_json(json, path, kLimits);
+  HEDDLE_CHECK(root->is_object(), path, ": is ", files::json_kind(*root), ", expected an object");
   AdapterConfig config;
   config.path = path;
   ConfigReader(*root, config).run();

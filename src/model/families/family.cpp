@@ -5,11 +5,10 @@
 #include <optional>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/error.h"
 
-#include "files/parse_json.h"
+#include "files/json_tree.h"
+#include "files/json_value.h"
 #include "files/printable.h"
 #include "model/families/families.h"
 
@@ -198,12 +197,12 @@ DecoderConfig read_gguf_config(const GgufSettings& settings, const WeightSource&
   return config;
 }
 
-FolderConfig read_folder_config(const nlohmann::json& object, const std::string& path,
+FolderConfig read_folder_config(const files::Json& object, const std::string& path,
                                 const WeightSource& weights) {
   const JsonSettings whole(object, path);
   refuse_quantized(whole);
   const auto [family, wrapper] = folder_kind(whole);
-  const auto defaults = files::parse_json<nlohmann::json>(
+  const auto defaults = files::parse_json(
       wrapper != nullptr ? wrapper->folder_defaults : family->folder_defaults, "defaults");
   FolderConfig result;
   result.is_text_half = wrapper != nullptr;
@@ -215,15 +214,16 @@ FolderConfig read_folder_config(const nlohmann::json& object, const std::string&
     result.decoder = read(*family, {settings, weights});
     result.unread = settings.unread();
   } else {
-    const nlohmann::json& half = object.at("text_config");
-    HEDDLE_CHECK(half.is_object(), whole.where(text), " is ", files::json_kind(half.type()),
+    const files::Json& half = object.at("text_config");
+    HEDDLE_CHECK(half.is_object(), whole.where(text), " is ", files::json_kind(half),
                  ", expected an object");
     const JsonSettings settings(half, path, "text_config.", &*defaults);
     refuse_quantized(settings);
     check_text_type(settings, *wrapper);
     const SettingName tied{"tie_word_embeddings", ""};
     const bool text_says = wrapper->either_ties && settings.flag_or(tied, false);
-    const nlohmann::json fallback = {{"tie_word_embeddings", wrapper->tied_by_default}};
+    const files::Json fallback =
+        files::JsonObject{{"tie_word_embeddings", wrapper->tied_by_default}};
     const JsonSettings outer(object, path, "", &fallback);
     whole.mark_void({tied});
     settings.mark_void({tied});

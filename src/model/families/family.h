@@ -5,8 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
+#include "files/json.h"
 #include "model/decoder/decoder_config.h"
 #include "model/source/settings.h"
 #include "model/source/weight_source.h"
@@ -59,7 +58,7 @@ struct FolderConfig {
   bool is_text_half = false;        // of a model that takes more than text
 };
 /// The same of a folder's config.json, of a wrapper's the text half.
-[[nodiscard]] FolderConfig read_folder_config(const nlohmann::json& object, const std::string& path,
+[[nodiscard]] FolderConfig read_folder_config(const files::Json& object, const std::string& path,
                                               const WeightSource& weights);
 
 // For the families' readers.

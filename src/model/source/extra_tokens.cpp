@@ -9,18 +9,17 @@
 #include <string_view>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/error.h"
 
-#include "files/parse_json.h"
+#include "files/json_tree.h"
+#include "files/json_value.h"
 #include "files/printable.h"
 #include "model/source/read_json.h"
 
 namespace heddle::model {
 namespace {
 
-using nlohmann::ordered_json;
+using files::Json;
 using tokenizer::ExtraToken;
 
 /// Roles in transformers' order, which is that of new ids. Others follow in the file's order.
@@ -30,37 +29,35 @@ constexpr std::array<std::string_view, 7> kRoles = {
 bool is_role(std::string_view key) { return std::ranges::find(kRoles, key) != kRoles.end(); }
 
 /// A file whose members keep their order; null where it is not there.
-files::JsonDocument<ordered_json> read_ordered(const std::string& path,
-                                               const files::FolderBounds& bounds) {
+files::JsonTree read_ordered(const std::string& path, const files::FolderBounds& bounds) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return {};
-  auto json = files::parse_json<ordered_json>(read_text(path, bounds), path);
-  HEDDLE_CHECK(json->is_object(), path, ": is ", files::json_kind(json->type()),
-               ", expected an object");
+  auto json = files::parse_json(read_text(path, bounds), path);
+  HEDDLE_CHECK(json->is_object(), path, ": is ", files::json_kind(*json), ", expected an object");
   return json;
 }
 
 /// "<|im_end|>", or an object of it and its flags.
-ExtraToken read_token(const ordered_json& value, const std::string& where) {
+ExtraToken read_token(const Json& value, const std::string& where) {
   ExtraToken token;
   if (value.is_string()) {
-    token.content = value.get<std::string>();
+    token.content = files::text_of(value);
     token.special = true;
     token.normalized = false;
     return token;
   }
-  HEDDLE_CHECK(value.is_object(), where, " is ", files::json_kind(value.type()),
+  HEDDLE_CHECK(value.is_object(), where, " is ", files::json_kind(value),
                ", expected a string, or an object of content and flags");
-  const auto content = value.find("content");
-  HEDDLE_CHECK(content != value.end() && content->is_string(), where,
+  const Json* const content = files::find_member(value, "content");
+  HEDDLE_CHECK(content != nullptr && content->is_string(), where,
                " has no content, expected a string");
-  token.content = content->get<std::string>();
+  token.content = files::text_of(*content);
   const auto flag = [&](const char* name, bool by_default) {
-    const auto found = value.find(name);
-    if (found == value.end() || found->is_null()) return by_default;
-    HEDDLE_CHECK(found->is_boolean(), where, ".", name, " is ", files::json_kind(found->type()),
+    const Json* const found = files::find_member(value, name);
+    if (found == nullptr || found->is_null()) return by_default;
+    HEDDLE_CHECK(found->is_bool(), where, ".", name, " is ", files::json_kind(*found),
                  ", expected true or false");
-    return found->get<bool>();
+    return found->get_bool();
   };
   token.special = flag("special", false);
   token.normalized = flag("normalized", !token.special);
@@ -100,14 +97,13 @@ class ExtraTokens {
   }
 
  private:
-  static const ordered_json* find(const ordered_json& object, std::string_view key) {
-    if (!object.is_object()) return nullptr;
-    const auto found = object.find(key);
-    return found == object.end() || found->is_null() ? nullptr : &*found;
+  static const Json* find(const Json& object, std::string_view key) {
+    const Json* const found = files::find_member(object, key);
+    return found == nullptr || found->is_null() ? nullptr : found;
   }
 
   /// The value of a key, of special_tokens_map.json where that has it, and where it lies.
-  std::pair<const ordered_json*, std::string> find_in_both(std::string_view key) const {
+  std::pair<const Json*, std::string> find_in_both(std::string_view key) const {
     if (map_) {
       if (const auto* value = find(**map_, key))
         return {value, map_path_ + ": " + std::string(key)};
@@ -115,17 +111,19 @@ class ExtraTokens {
     return {find(*config_, key), config_path_ + ": " + std::string(key)};
   }
 
-  void read_decoder(const ordered_json& decoder) {
+  void read_decoder(const Json& decoder) {
     const std::string where = config_path_ + ": added_tokens_decoder";
-    HEDDLE_CHECK(decoder.is_object(), where, " is ", files::json_kind(decoder.type()),
+    HEDDLE_CHECK(decoder.is_object(), where, " is ", files::json_kind(decoder),
                  ", expected an object of ids and tokens");
-    for (const auto& [key, value] : decoder.items()) {
+    for (const auto& member : decoder.get_object()) {
+      const std::string key(member.key());
+      const Json& value = member.value();
       int64_t id = 0;
       const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
       HEDDLE_CHECK(error == std::errc() && end == key.data() + key.size() && id >= 0, where,
                    " has the key ", files::quote(key), ", expected the id of a token");
       const std::string place = where + "." + key;
-      HEDDLE_CHECK(value.is_object(), place, " is ", files::json_kind(value.type()),
+      HEDDLE_CHECK(value.is_object(), place, " is ", files::json_kind(value),
                    ", expected an object of content and flags");
       ExtraToken token = read_token(value, place);
       token.replaces = true;
@@ -139,7 +137,9 @@ class ExtraTokens {
       if (value != nullptr) add_role(read_token(*value, where));
     }
     if (config_->is_object()) {
-      for (const auto& [key, value] : config_->items()) {
+      for (const auto& member : config_->get_object()) {
+        const std::string key(member.key());
+        const Json& value = member.value();
         if (!is_role(key) && key.ends_with("_token") && value.is_string()) {
           add_role(read_token(value, config_path_ + ": " + key));
         }
@@ -147,7 +147,9 @@ class ExtraTokens {
     }
     const auto [extra, where] = find_in_both("extra_special_tokens");
     if (extra == nullptr || !extra->is_object()) return;
-    for (const auto& [key, value] : extra->items()) add_role(read_token(value, where + "." + key));
+    for (const auto& member : extra->get_object()) {
+      add_role(read_token(member.value(), where + "." + std::string(member.key())));
+    }
   }
 
   void add_role(ExtraToken token) {
@@ -161,32 +163,34 @@ class ExtraTokens {
   void read_unnamed() {
     for (const char* key : {"extra_special_tokens", "additional_special_tokens"}) {
       const auto [value, where] = find_in_both(key);
-      if (value == nullptr || value->empty()) continue;
+      if (value == nullptr || (files::is_container(*value) && files::size_of(*value) == 0))
+        continue;
       if (value->is_object() && std::string_view(key) == "extra_special_tokens") return;
-      HEDDLE_CHECK(value->is_array(), where, " is ", files::json_kind(value->type()),
+      HEDDLE_CHECK(value->is_array(), where, " is ", files::json_kind(*value),
                    ", expected a list of tokens");
-      for (const ordered_json& each : *value) unnamed_.push_back(read_token(each, where));
+      for (const Json& each : value->get_array()) unnamed_.push_back(read_token(each, where));
       return;
     }
   }
 
   /// {"<extra>": 32000}: special where it has a role, too.
-  void read_added(const ordered_json& added) {
+  void read_added(const Json& added) {
     if (!added.is_object()) return;
-    for (const auto& [content, id] : added.items()) {
-      HEDDLE_CHECK(id.is_number_integer() && id.get<int64_t>() >= 0, added_path_, ": token ",
-                   files::quote(content), " has as id ", files::json_kind(id.type()),
-                   ", expected an integer of 0 or more");
+    for (const auto& member : added.get_object()) {
+      const std::string content(member.key());
+      const std::optional<int64_t> id = files::integer_of(member.value());
+      HEDDLE_CHECK(id && *id >= 0, added_path_, ": token ", files::quote(content), " has as id ",
+                   files::json_kind(member.value()), ", expected an integer of 0 or more");
       const auto is_same = [&](const ExtraToken& token) { return token.content == content; };
       const bool special =
           std::ranges::any_of(roles_, is_same) || std::ranges::any_of(unnamed_, is_same);
-      by_id_[id.get<int64_t>()] = {.content = content, .special = special, .normalized = !special};
+      by_id_[*id] = {.content = content, .special = special, .normalized = !special};
     }
   }
 
   std::string config_path_, map_path_, added_path_;
-  files::JsonDocument<ordered_json> config_;
-  std::optional<files::JsonDocument<ordered_json>> map_, added_;
+  files::JsonTree config_;
+  std::optional<files::JsonTree> map_, added_;
   std::map<int64_t, ExtraToken> by_id_;
   std::vector<ExtraToken> roles_, unnamed_;
 };

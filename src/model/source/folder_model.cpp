@@ -7,7 +7,7 @@
 
 #include "heddle/core/error.h"
 
-#include "files/parse_json.h"
+#include "files/json_value.h"
 #include "files/printable.h"
 #include "model/families/family.h"
 #include "model/source/read_json.h"
@@ -58,7 +58,7 @@ bool are_equal(const WeightSource& source, const StoredTensor& a, const StoredTe
 }
 
 /// Error that says what a folder without config.json may be.
-files::JsonDocument<nlohmann::json> read_model_config(const std::string& folder) {
+files::JsonTree read_model_config(const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (fs::exists(folder + "/" + kConfig, error)) return read_json(folder + "/" + kConfig);
@@ -100,7 +100,7 @@ void FolderModel::read_config() {
     const bool is_nested = key.starts_with(kTextConfig);
     const std::string name = is_nested ? key.substr(kTextConfig.size()) : key;
     const auto& value = is_nested ? settings_->at("text_config").at(name) : settings_->at(name);
-    if (is_neutral_setting(name) || value.is_null() || value == false) continue;
+    if (is_neutral_setting(name) || value.is_null() || files::is_bool(value, false)) continue;
     unread_.push_back(std::move(key));
   }
   for (std::string& key : unknown_rope_settings(*settings_)) unread_.push_back(std::move(key));
@@ -158,8 +158,7 @@ void FolderModel::find_head() {
     return;
   }
   config_.tied_head = false;
-  const auto said = settings_->find("tie_word_embeddings");
-  if (said == settings_->end()) return;
+  if (files::find_member(*settings_, "tie_word_embeddings") == nullptr) return;
   warnings_.push_back(file(kConfig) + ": tie_word_embeddings is true, yet " + weights_.path() +
                       " has " + files::quote(names_.output) + " that differs from " +
                       files::quote(names_.embedding) + "; both are used as they are");
@@ -182,9 +181,9 @@ std::vector<std::string> FolderModel::file_paths() const {
 std::string FolderModel::settings_path() const { return file(kConfig); }
 
 ModelNames FolderModel::names() const {
-  const auto found = settings_->find("_name_or_path");
-  return folder_model_names(
-      folder_, found != settings_->end() && found->is_string() ? found->get<std::string>() : "");
+  const files::Json* const found = files::find_member(*settings_, "_name_or_path");
+  const bool is_named = found != nullptr && found->is_string();
+  return folder_model_names(folder_, std::string(is_named ? files::text_of(*found) : ""));
 }
 
 tokenizer::Tokenizer FolderModel::tokenizer() const { return text_.tokenizer(); }

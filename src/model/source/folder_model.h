@@ -3,9 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
-#include "files/json_document.h"
+#include "files/json_tree.h"
 #include "model/source/folder_text.h"
 #include "model/source/folder_weights.h"
 #include "model/source/model_files.h"
@@ -49,7 +47,7 @@ class FolderModel : public ModelFiles {
 
   std::string folder_;
   FolderText text_;
-  files::JsonDocument<nlohmann::json> settings_;  // of config.json
+  files::JsonTree settings_;  // of config.json
   FolderWeights weights_;
   DecoderConfig config_;
   TensorNames names_;

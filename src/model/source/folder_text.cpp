@@ -4,7 +4,7 @@
 
 #include "heddle/core/error.h"
 
-#include "files/parse_json.h"
+#include "files/json_value.h"
 #include "model/source/extra_tokens.h"
 #include "model/source/read_json.h"
 #include "model/source/setting_types.h"
@@ -24,19 +24,20 @@ constexpr const char* kProcessorTemplate = "chat_template.json";
 constexpr const char* kMoreTemplates = "additional_chat_templates";
 
 /// A template, or a list of templates with names.
-std::map<std::string, std::string> templates_in(const nlohmann::json& value,
+std::map<std::string, std::string> templates_in(const files::Json& value,
                                                 const std::string& where) {
-  if (value.is_string()) return {{"default", value.get<std::string>()}};
-  HEDDLE_CHECK(value.is_array(), where, " is ", files::json_kind(value.type()),
+  if (value.is_string()) return {{"default", std::string(files::text_of(value))}};
+  HEDDLE_CHECK(value.is_array(), where, " is ", files::json_kind(value),
                ", expected a string or a list of templates with names");
   std::map<std::string, std::string> sources;
-  for (const nlohmann::json& entry : value) {
-    const bool is_named = entry.is_object() && entry.contains("name") &&
-                          entry["name"].is_string() && entry.contains("template") &&
-                          entry["template"].is_string();
-    HEDDLE_CHECK(is_named, where, " holds ", files::json_kind(entry.type()),
+  for (const files::Json& entry : value.get_array()) {
+    const files::Json* const name = files::find_member(entry, "name");
+    const files::Json* const source = files::find_member(entry, "template");
+    const bool is_named =
+        name != nullptr && name->is_string() && source != nullptr && source->is_string();
+    HEDDLE_CHECK(is_named, where, " holds ", files::json_kind(entry),
                  ", expected objects of a name and a template");
-    sources[entry["name"].get<std::string>()] = entry["template"].get<std::string>();
+    sources[std::string(files::text_of(*name))] = files::text_of(*source);
   }
   return sources;
 }
@@ -120,8 +121,8 @@ chat_template::ChatTemplates FolderText::chat_templates() const {
   for (const char* name : {kTokenizerConfig, kProcessorTemplate}) {
     if (!has_file(name)) continue;
     const auto settings = read_json(file(name), bounds_);
-    const auto found = settings->find("chat_template");
-    if (found == settings->end() || found->is_null()) continue;
+    const files::Json* const found = files::find_member(*settings, "chat_template");
+    if (found == nullptr || found->is_null()) continue;
     const std::string where = file(name) + ": chat_template";
     return ChatTemplates::from(templates_in(*found, where), where);
   }
@@ -135,11 +136,12 @@ chat_template::SpecialTokens FolderText::special_tokens() const {
     const auto settings = read_json(file(name), bounds_);
     for (const char* role : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
                              "cls_token", "mask_token"}) {
-      auto found = settings->find(role);
-      if (found == settings->end() || tokens.contains(role)) continue;
-      const nlohmann::json* value = &*found;  // a text, or an object of it and its flags
-      if (value->is_object() && value->contains("content")) value = &(*value)["content"];
-      if (value->is_string()) tokens[role] = value->get<std::string>();
+      const files::Json* const found = files::find_member(*settings, role);
+      if (found == nullptr || tokens.contains(role)) continue;
+      // A text, or an object of it and its flags.
+      const files::Json* const content = files::find_member(*found, "content");
+      const files::Json& value = content == nullptr ? *found : *content;
+      if (value.is_string()) tokens[role] = files::text_of(value);
     }
   }
   return tokens;

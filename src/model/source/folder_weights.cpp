@@ -4,10 +4,9 @@
 #include <map>
 #include <set>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/error.h"
 
+#include "files/json_value.h"
 #include "files/printable.h"
 #include "model/source/read_json.h"
 
@@ -76,16 +75,18 @@ void FolderWeights::add(const std::string& path) {
 void FolderWeights::open_listed(const std::string& folder, const std::string& index_path) {
   path_ = index_path;
   const auto index = read_json(index_path);
-  const auto map = index->find("weight_map");
-  HEDDLE_CHECK(map != index->end() && map->is_object(), index_path,
+  const files::Json* const map = files::find_member(*index, "weight_map");
+  HEDDLE_CHECK(map != nullptr && map->is_object(), index_path,
                ": has no weight_map, expected an object of tensors and files");
   std::map<std::string, std::string> listed;  // file by tensor
   std::set<std::string> names;
-  for (const auto& [tensor, file] : map->items()) {
-    HEDDLE_CHECK(file.is_string() && is_plain_name(file.get_ref<const std::string&>()), index_path,
+  for (const auto& member : map->get_object()) {
+    const std::string tensor(member.key());
+    const files::Json& file = member.value();
+    HEDDLE_CHECK(file.is_string() && is_plain_name(files::text_of(file)), index_path,
                  ": weight_map puts ", files::quote(tensor),
                  " into something that is no file of this folder");
-    listed[tensor] = file.get<std::string>();
+    listed[tensor] = files::text_of(file);
     names.insert(listed[tensor]);
   }
   for (const std::string& name : names) add(folder + "/" + name);

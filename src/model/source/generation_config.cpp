@@ -6,6 +6,8 @@
 
 #include "heddle/core/error.h"
 
+#include "files/json_text.h"
+#include "files/json_value.h"
 #include "files/printable.h"
 #include "model/source/read_json.h"
 
@@ -128,19 +130,20 @@ GenerationConfig read_generation_config(const files::GgufFile& file) {
 std::optional<std::vector<int32_t>> read_end_token_ids(const std::string& path,
                                                        int64_t vocab_size) {
   const auto settings = read_json(path);
-  const auto found = settings->find("eos_token_id");
-  if (found == settings->end() || found->is_null()) return std::nullopt;
+  const files::Json* const found = files::find_member(*settings, "eos_token_id");
+  if (found == nullptr || found->is_null()) return std::nullopt;
   std::vector<int32_t> ids;
-  const auto add = [&](const nlohmann::json& id) {
-    HEDDLE_CHECK(id.is_number_integer(), path, ": eos_token_id is ",
-                 files::printable(found->dump()), ", expected an id or a list of ids");
+  const auto add = [&](const files::Json& entry) {
+    HEDDLE_CHECK(files::is_integer(entry), path, ": eos_token_id is ",
+                 files::printable(files::json_text(*found)), ", expected an id or a list of ids");
     // -1 means none, and of an id without a row no answer can have the token.
-    if (id < 0 || id >= vocab_size) return;
-    const auto value = id.get<int32_t>();
+    const auto id = files::integer_in(entry, 0, vocab_size - 1);
+    if (!id) return;
+    const auto value = static_cast<int32_t>(*id);
     if (std::ranges::find(ids, value) == ids.end()) ids.push_back(value);
   };
   if (found->is_array()) {
-    for (const nlohmann::json& id : *found) add(id);
+    for (const files::Json& id : found->get_array()) add(id);
   } else {
     add(*found);
   }

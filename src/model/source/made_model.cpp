@@ -6,7 +6,7 @@
 
 #include "heddle/core/error.h"
 
-#include "files/parse_json.h"
+#include "files/json_tree.h"
 #include "files/printable.h"
 #include "model/families/family.h"
 
@@ -81,7 +81,7 @@ std::vector<std::string_view> MadeWeights::names() const {
 
 MadeModel::MadeModel(std::string_view config_json, uint64_t seed, WeightType type)
     : weights_(seed, type) {
-  const auto object = files::parse_json<nlohmann::json>(config_json, path());
+  const auto object = files::parse_json(config_json, path());
   config_ = read_folder_config(*object, path(), weights_).decoder;
   const DecoderConfig& c = config_;
   HEDDLE_CHECK(!c.fused_qkv && !c.fused_gate_up && !c.qkv_bias && !c.o_bias && !c.mlp_bias, path(),

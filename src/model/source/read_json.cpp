@@ -1,11 +1,13 @@
 #include "model/source/read_json.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "heddle/core/error.h"
 
+#include "files/json_text.h"
+#include "files/json_value.h"
 #include "files/lfs_pointer.h"
-#include "files/parse_json.h"
 
 namespace heddle::model {
 namespace {
@@ -24,20 +26,19 @@ std::string read_text(const std::string& path, const files::FolderBounds& bounds
   return text;
 }
 
-files::JsonDocument<nlohmann::json> read_json(const std::string& path,
-                                              const files::FolderBounds& bounds) {
-  auto json = files::parse_json<nlohmann::json>(read_text(path, bounds), path);
-  HEDDLE_CHECK(json->is_object(), path, ": is ", files::json_kind(json->type()),
-               ", expected an object");
+files::JsonTree read_json(const std::string& path, const files::FolderBounds& bounds) {
+  auto json = files::parse_json(read_text(path, bounds), path);
+  HEDDLE_CHECK(json->is_object(), path, ": is ", files::json_kind(*json), ", expected an object");
   return json;
 }
 
 std::vector<std::pair<std::string, std::string>> read_members(const std::string& path) {
   std::vector<std::pair<std::string, std::string>> members;
   const auto object = read_json(path);
-  for (const auto& [key, value] : object->items()) {
-    members.emplace_back(key, value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  for (const auto& member : object->get_object()) {
+    members.emplace_back(member.key(), files::json_text(member.value()));
   }
+  std::ranges::sort(members);
   return members;
 }
 

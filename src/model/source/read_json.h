@@ -4,16 +4,14 @@
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "files/bounded_open.h"
-#include "files/json_document.h"
+#include "files/json_tree.h"
 
 namespace heddle::model {
 
 /// The JSON object of a file of up to 256 MiB (files::open_within). Errors begin with the path.
-[[nodiscard]] files::JsonDocument<nlohmann::json> read_json(const std::string& path,
-                                                            const files::FolderBounds& bounds = {});
+[[nodiscard]] files::JsonTree read_json(const std::string& path,
+                                        const files::FolderBounds& bounds = {});
 /// The members of such an object, each value as JSON in one line.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> read_members(
     const std::string& path);

@@ -4,10 +4,10 @@
 #include <array>
 #include <cmath>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/error.h"
 
+#include "files/json_text.h"
+#include "files/json_value.h"
 #include "files/printable.h"
 
 namespace heddle::model {
@@ -194,16 +194,16 @@ constexpr std::array kTokenizerSettings = std::to_array<SettingType>({
     {"use_default_system_prompt", kFlag},
 });
 
-bool is_of(const nlohmann::json& value, unsigned kinds) {
+bool is_of(const files::Json& value, unsigned kinds) {
   if (value.is_null()) return true;
-  if (value.is_boolean()) return (kinds & kFlag) != 0;
+  if (value.is_bool()) return (kinds & kFlag) != 0;
   if (value.is_string()) return (kinds & kText) != 0;
   if (value.is_array()) return (kinds & kList) != 0;
   if (value.is_object()) return (kinds & kObject) != 0;
   if ((kinds & kNumber) != 0) return true;
   if ((kinds & kInteger) == 0) return false;
-  if (value.is_number_integer()) return true;
-  const double number = value.get<double>();
+  if (files::is_integer(value)) return true;
+  const double number = files::number_of(value);
   return std::trunc(number) == number;
 }
 
@@ -219,10 +219,12 @@ std::string names_of(unsigned kinds) {
   return names;
 }
 
-void add_unknown(const nlohmann::json& rope, const std::string& where,
+void add_unknown(const files::Json& rope, const std::string& where,
                  std::vector<std::string>& unknown) {
   if (!rope.is_object()) return;
-  for (const auto& [key, value] : rope.items()) {
+  for (const auto& member : rope.get_object()) {
+    const std::string key(member.key());
+    const files::Json& value = member.value();
     const bool is_known =
         std::ranges::find(kRopeSettings, key, &SettingType::name) != std::end(kRopeSettings);
     if (is_known && value.is_object()) add_unknown(value, where + key + ".", unknown);
@@ -230,15 +232,15 @@ void add_unknown(const nlohmann::json& rope, const std::string& where,
   }
 }
 
-void check_rotations(const nlohmann::json& object, const std::string& where) {
+void check_rotations(const files::Json& object, const std::string& where) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto found = object.find(key);
-    if (found == object.end() || found->is_null()) continue;
+    const files::Json* const found = files::find_member(object, key);
+    if (found == nullptr || found->is_null()) continue;
     const std::string place = where + key + ".";
     check_setting_types(*found, place, kRopeSettings);
     for (const char* type : {"full_attention", "sliding_attention"}) {
-      const auto of_layers = found->find(type);
-      if (of_layers == found->end() || of_layers->is_null()) continue;
+      const files::Json* const of_layers = files::find_member(*found, type);
+      if (of_layers == nullptr || of_layers->is_null()) continue;
       check_setting_types(*of_layers, place + type + ".", kRopeSettings);
     }
   }
@@ -246,15 +248,13 @@ void check_rotations(const nlohmann::json& object, const std::string& where) {
 
 }  // namespace
 
-void check_setting_types(const nlohmann::json& object, const std::string& where,
+void check_setting_types(const files::Json& object, const std::string& where,
                          std::span<const SettingType> types) {
   for (const SettingType& type : types) {
-    const auto found = object.find(type.name);
-    if (found == object.end() || is_of(*found, type.kinds)) continue;
-    throw_error(
-        ErrorCode::kInvalidArgument, where, type.name, " is ",
-        files::printable(found->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
-        ", expected ", names_of(type.kinds));
+    const files::Json* const found = files::find_member(object, type.name);
+    if (found == nullptr || is_of(*found, type.kinds)) continue;
+    throw_error(ErrorCode::kInvalidArgument, where, type.name, " is ",
+                files::printable(files::json_text(*found)), ", expected ", names_of(type.kinds));
   }
 }
 
@@ -268,26 +268,26 @@ bool is_neutral_setting(std::string_view name) {
   return std::ranges::find(neutral, name, &SettingType::name) != neutral.end();
 }
 
-std::vector<std::string> unknown_rope_settings(const nlohmann::json& config) {
+std::vector<std::string> unknown_rope_settings(const files::Json& config) {
   std::vector<std::string> unknown;
-  const auto text = config.find("text_config");
-  const bool is_nested = text != config.end() && text->is_object();
-  const nlohmann::json& half = is_nested ? *text : config;
+  const files::Json* const text = files::find_member(config, "text_config");
+  const bool is_nested = text != nullptr && text->is_object();
+  const files::Json& half = is_nested ? *text : config;
   for (const std::string key : {"rope_scaling", "rope_parameters"}) {
-    const auto found = half.find(key);
-    if (found != half.end()) {
+    const files::Json* const found = files::find_member(half, key);
+    if (found != nullptr) {
       add_unknown(*found, (is_nested ? "text_config." : "") + key + ".", unknown);
     }
   }
   return unknown;
 }
 
-void check_config_types(const nlohmann::json& config, const std::string& path) {
+void check_config_types(const files::Json& config, const std::string& path) {
   const std::string where = path + ": ";
   check_setting_types(config, where, kModelSettings);
   check_rotations(config, where);
-  const auto text = config.find("text_config");
-  if (text == config.end() || text->is_null()) return;
+  const files::Json* const text = files::find_member(config, "text_config");
+  if (text == nullptr || text->is_null()) return;
   check_setting_types(*text, where + "text_config.", kModelSettings);
   check_rotations(*text, where + "text_config.");
 }

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
+#include "files/json.h"
 
 namespace heddle::model {
 
@@ -27,7 +27,7 @@ struct SettingType {
 /// Error(kInvalidArgument) that names file, field and value where a member of the object that the
 /// table knows is of another kind: also where nothing would read it, so that no setting is void
 /// because of its type. `where` comes before a name: "config.json: text_config.".
-void check_setting_types(const nlohmann::json& object, const std::string& where,
+void check_setting_types(const files::Json& object, const std::string& where,
                          std::span<const SettingType> types);
 
 /// What is known of config.json and of a text_config in it.
@@ -44,9 +44,9 @@ void check_setting_types(const nlohmann::json& object, const std::string& where,
 
 /// Members of rope_scaling and rope_parameters of a config.json, or of its text_config, that heddle
 /// knows nothing of: "rope_scaling.new".
-[[nodiscard]] std::vector<std::string> unknown_rope_settings(const nlohmann::json& config);
+[[nodiscard]] std::vector<std::string> unknown_rope_settings(const files::Json& config);
 
 /// Checks all of a config.json: it, its text_config, and the rotations in both.
-void check_config_types(const nlohmann::json& config, const std::string& path);
+void check_config_types(const files::Json& config, const std::string& path);
 
 }  // namespace heddle::model

@@ -1,11 +1,12 @@
 #include "model/source/settings.h"
 
+#include <algorithm>
 #include <cmath>
-
-#include <nlohmann/json.hpp>
 
 #include "heddle/core/error.h"
 
+#include "files/json_text.h"
+#include "files/json_value.h"
 #include "files/printable.h"
 
 namespace heddle::model {
@@ -14,9 +15,7 @@ namespace {
 /// Far above any model, low enough that products of two extents stay within 64 bits.
 constexpr int64_t kMaxExtent = int64_t{1} << 31;
 
-std::string text_of(const nlohmann::json& value) {
-  return files::printable(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-}
+std::string text_of(const files::Json& value) { return files::printable(files::json_text(value)); }
 
 }  // namespace
 
@@ -81,39 +80,34 @@ std::string JsonSettings::key(const SettingName& name) const {
   return section_ + std::string(name.folder);
 }
 
-const nlohmann::json* JsonSettings::find(const SettingName& name) const {
+const files::Json* JsonSettings::find(const SettingName& name) const {
   if (name.folder.empty()) return nullptr;
-  const nlohmann::json* value = &object_;
+  const files::Json* value = &object_;
   for (size_t begin = 0; begin <= name.folder.size();) {
     const size_t end = std::min(name.folder.find('.', begin), name.folder.size());
     const std::string_view part = name.folder.substr(begin, end - begin);
     if (begin > 0 && !value->is_object()) {
       wrong({name.folder.substr(0, begin - 1), ""}, *value, "an object");
     }
-    auto found = value->find(part);
+    const files::Json* found = files::find_member(*value, part);
     if (begin == 0) {
       read_.insert(std::string(part));
-      const bool has_default =
-          found == value->end() && defaults_ != nullptr && defaults_->contains(part);
-      if (has_default) {
-        value = defaults_;
-        found = value->find(part);
-      }
+      if (found == nullptr && defaults_ != nullptr) found = files::find_member(*defaults_, part);
     }
-    if (found == value->end() || found->is_null()) return nullptr;
-    value = &*found;
+    if (found == nullptr || found->is_null()) return nullptr;
+    value = found;
     begin = end + 1;
   }
   return value;
 }
 
-const nlohmann::json& JsonSettings::get(const SettingName& name) const {
-  const nlohmann::json* const value = find(name);
+const files::Json& JsonSettings::get(const SettingName& name) const {
+  const files::Json* const value = find(name);
   HEDDLE_CHECK(value != nullptr, path_, ": has no ", key(name));
   return *value;
 }
 
-void JsonSettings::wrong(const SettingName& name, const nlohmann::json& value,
+void JsonSettings::wrong(const SettingName& name, const files::Json& value,
                          const char* expected) const {
   throw_error(ErrorCode::kInvalidArgument, where(name), " is ", text_of(value), ", expected ",
               expected);
@@ -122,13 +116,10 @@ void JsonSettings::wrong(const SettingName& name, const nlohmann::json& value,
 bool JsonSettings::has(const SettingName& name) const { return find(name) != nullptr; }
 
 int64_t JsonSettings::integer(const SettingName& name) const {
-  const nlohmann::json& value = get(name);
-  if (value.is_number_unsigned() && value.get<uint64_t>() > uint64_t{INT64_MAX}) {
-    wrong(name, value, "an integer");
-  }
-  if (value.is_number_integer()) return value.get<int64_t>();
-  if (value.is_number_float()) {
-    const double number = value.get<double>();
+  const files::Json& value = get(name);
+  if (const auto number = files::integer_of(value)) return *number;
+  if (value.is_double()) {
+    const double number = value.get_double();
     if (std::trunc(number) == number && std::abs(number) < 0x1p53) {
       return static_cast<int64_t>(number);
     }
@@ -137,50 +128,52 @@ int64_t JsonSettings::integer(const SettingName& name) const {
 }
 
 double JsonSettings::number(const SettingName& name) const {
-  const nlohmann::json& value = get(name);
+  const files::Json& value = get(name);
   if (!value.is_number()) wrong(name, value, "a number");
-  return value.get<double>();
+  return files::number_of(value);
 }
 
 bool JsonSettings::flag(const SettingName& name) const {
-  const nlohmann::json& value = get(name);
-  if (!value.is_boolean()) wrong(name, value, "true or false");
-  return value.get<bool>();
+  const files::Json& value = get(name);
+  if (!value.is_bool()) wrong(name, value, "true or false");
+  return value.get_bool();
 }
 
 std::string JsonSettings::text(const SettingName& name) const {
-  const nlohmann::json& value = get(name);
+  const files::Json& value = get(name);
   if (!value.is_string()) wrong(name, value, "a string");
-  return value.get<std::string>();
+  return std::string(files::text_of(value));
 }
 
 std::vector<double> JsonSettings::numbers(const SettingName& name) const {
-  const nlohmann::json& value = get(name);
+  const files::Json& value = get(name);
   if (!value.is_array()) wrong(name, value, "an array of numbers");
   std::vector<double> numbers;
-  for (const nlohmann::json& element : value) {
+  for (const files::Json& element : value.get_array()) {
     if (!element.is_number()) wrong(name, value, "an array of numbers");
-    numbers.push_back(element.get<double>());
+    numbers.push_back(files::number_of(element));
   }
   return numbers;
 }
 
 std::vector<std::string> JsonSettings::texts(const SettingName& name) const {
-  const nlohmann::json& value = get(name);
+  const files::Json& value = get(name);
   if (!value.is_array()) wrong(name, value, "an array of strings");
   std::vector<std::string> texts;
-  for (const nlohmann::json& element : value) {
+  for (const files::Json& element : value.get_array()) {
     if (!element.is_string()) wrong(name, value, "an array of strings");
-    texts.push_back(element.get<std::string>());
+    texts.emplace_back(files::text_of(element));
   }
   return texts;
 }
 
 std::vector<std::string> JsonSettings::unread() const {
   std::vector<std::string> keys;
-  for (const auto& [key, value] : object_.items()) {
+  for (const auto& member : object_.as_object()) {
+    const std::string key(member.key());
     if (!read_.contains(key)) keys.push_back(section_ + key);
   }
+  std::ranges::sort(keys);
   return keys;
 }
 

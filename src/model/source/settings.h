@@ -9,9 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "files/gguf.h"
+#include "files/json.h"
 
 namespace heddle::model {
 
@@ -104,8 +103,8 @@ class JsonSettings : public Settings {
  public:
   /// section: where the object lies in its file, "text_config." or nothing. defaults: an object of
   /// what holds where a key is missing, though not where it is null; may be null itself.
-  JsonSettings(const nlohmann::json& object, std::string path, std::string section = "",
-               const nlohmann::json* defaults = nullptr)
+  JsonSettings(const files::Json& object, std::string path, std::string section = "",
+               const files::Json* defaults = nullptr)
       : object_(object),
         path_(std::move(path)),
         section_(std::move(section)),
@@ -126,14 +125,14 @@ class JsonSettings : public Settings {
   [[nodiscard]] std::vector<std::string> unread() const;
 
  private:
-  [[nodiscard]] const nlohmann::json* find(const SettingName& name) const;
-  [[nodiscard]] const nlohmann::json& get(const SettingName& name) const;
-  [[noreturn]] void wrong(const SettingName& name, const nlohmann::json& value,
+  [[nodiscard]] const files::Json* find(const SettingName& name) const;
+  [[nodiscard]] const files::Json& get(const SettingName& name) const;
+  [[noreturn]] void wrong(const SettingName& name, const files::Json& value,
                           const char* expected) const;
 
-  const nlohmann::json& object_;
+  const files::Json& object_;
   std::string path_, section_;
-  const nlohmann::json* defaults_;
+  const files::Json* defaults_;
   mutable std::set<std::string, std::less<>> read_;
 };
 

@@ -4,18 +4,15 @@
 #include <string_view>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "heddle/core/error.h"
 
-#include "files/parse_json.h"
+#include "files/json_text.h"
+#include "files/json_value.h"
 #include "files/printable.h"
 #include "model/source/read_json.h"
 
 namespace heddle::model {
 namespace {
-
-using nlohmann::json;
 
 /// What is around vocabulary and merges. `%` is the value of add_prefix_space.
 constexpr std::string_view kGpt2 = R"("normalizer": null,
@@ -32,8 +29,9 @@ std::string member_or(const std::string& path, const files::FolderBounds& bounds
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return absent;
   const auto object = read_json(path, bounds);
-  const auto found = object->find(key);
-  return found != object->end() && found->is_string() ? found->get<std::string>() : absent;
+  const files::Json* const found = files::find_member(*object, key);
+  const bool is_text = found != nullptr && found->is_string();
+  return is_text ? std::string(files::text_of(*found)) : absent;
 }
 
 /// "Qwen2Tokenizer", whatever the folder calls it.
@@ -50,8 +48,8 @@ bool adds_prefix_space(const std::string& folder, const files::FolderBounds& bou
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return false;
   const auto object = read_json(path, bounds);
-  const auto found = object->find("add_prefix_space");
-  return found != object->end() && found->is_boolean() && found->get<bool>();
+  const files::Json* const found = files::find_member(*object, "add_prefix_space");
+  return found != nullptr && files::is_bool(*found, true);
 }
 
 /// The merges as a JSON array; lines are "left right", the first may be "#version: 0.2".
@@ -69,7 +67,7 @@ std::string merges_json(const std::string& path, const files::FolderBounds& boun
     HEDDLE_CHECK(space != line.npos && line.find(' ', space + 1) == line.npos, path, ": line ",
                  number, " is ", files::quote(line), ", expected two tokens with a space between");
     list += list.empty() ? "" : ",";
-    list += json(std::string(line)).dump(-1, ' ', false, json::error_handler_t::replace);
+    files::append_json_string(list, line);
   }
   return "[" + list + "]";
 }
@@ -94,7 +92,8 @@ std::string tokenizer_json_of_pair(const std::string& folder, const files::Folde
   std::string around(name == "Qwen2Tokenizer" ? kQwen2 : kGpt2);
   around.replace(around.find('%'), 1, adds_prefix_space(folder, bounds) ? "true" : "false");
   // What both classes have for roles that tokenizer_config.json does not fill.
-  const bool has_end = read_json(vocabulary, bounds)->contains("<|endoftext|>");
+  const bool has_end =
+      files::find_member(*read_json(vocabulary, bounds), "<|endoftext|>") != nullptr;
   const std::string added = has_end ? R"({"id": 0, "content": "<|endoftext|>", "special": true,
       "normalized": false, "lstrip": false, "rstrip": false, "single_word": false})"
                                     : "";

@@ -9,6 +9,7 @@
 #include "gguf_builder.h"
 #include "model/source/gguf_model.h"
 #include "readers/clean_message.h"
+#include "readers/tree_of.h"
 
 namespace heddle::model {
 namespace {
@@ -94,12 +95,13 @@ TEST(ModelText, QuotesLittleOfAChatTemplate) {
                                     "{{ 1e" + std::string(50'000, '9') + " }}"}) {
     const std::string bytes = file_with("tokenizer.chat_template", source);
     const GgufFile file(std::as_bytes(std::span(bytes.data(), bytes.size())), "m.gguf");
-    const std::string message = testing::message_of(
-        [&] { (void)read_chat_templates(file).pick(false).render(kNoMessages); });
+    const std::string message = testing::message_of([&] {
+      (void)read_chat_templates(file).pick(false).render(*testing::tree_of(kNoMessages));
+    });
     // Some templates have a meaning: where there is a message it is clean.
     if (message == "no error") continue;
     testing::expect_clean_message(source.substr(0, 40), [&] {
-      (void)read_chat_templates(file).pick(false).render(kNoMessages);
+      (void)read_chat_templates(file).pick(false).render(*testing::tree_of(kNoMessages));
     });
   }
 }

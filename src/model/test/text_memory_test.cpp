@@ -43,7 +43,7 @@ const std::string kConfig =
         "runtime_config": {"a": {"b": {"c": [1, [2, [3]]]}}})";
 
 TEST(TextMemory, EachAllocationOfAnAdaptersConfigurationMayFail) {
-  expect_bad_alloc_alone(100, [] {
+  expect_bad_alloc_alone(40, [] {
     const AdapterConfig config = parse_adapter_config(kConfig + "}", "adapter_config.json");
     ASSERT_EQ(config.rank_pattern.size(), 2u);
   });
@@ -52,7 +52,7 @@ TEST(TextMemory, EachAllocationOfAnAdaptersConfigurationMayFail) {
 TEST(TextMemory, EachAllocationOfAConfigurationThatIsRefusedMayFail) {
   for (const char* wrong : {R"("use_dora": [[true]]})", R"("loftq_config": [{"a": [)",
                             R"("corda_config": {"a": [[1]], "a": 2}})"}) {
-    expect_bad_alloc_alone(100, [&] {
+    expect_bad_alloc_alone(10, [&] {
       try {
         (void)parse_adapter_config(kConfig + ", " + wrong, "adapter_config.json");
         ADD_FAILURE() << "accepted: " << wrong;

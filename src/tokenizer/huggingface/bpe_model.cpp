@@ -5,6 +5,7 @@
 
 #include "heddle/core/error.h"
 
+#include "files/json_text.h"
 #include "files/printable.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/huggingface/characters.h"
@@ -16,19 +17,20 @@ namespace {
 constexpr char kDigits[] = "0123456789ABCDEF";
 
 /// The two tokens of a merge: "a b" or ["a", "b"].
-std::pair<std::string_view, std::string_view> read_pair(const nlohmann::json& merge, size_t rank,
+std::pair<std::string_view, std::string_view> read_pair(const files::Json& merge, size_t rank,
                                                         const std::string& where) {
   if (merge.is_string()) {
-    const std::string_view text = merge.get_ref<const std::string&>();
+    const std::string_view text = files::text_of(merge);
     const size_t space = text.find(' ');
     HEDDLE_CHECK(space != text.npos && text.find(' ', space + 1) == text.npos, where, ": merge ",
                  rank, " is ", files::quote(text), ", expected two tokens with a space between");
     return {text.substr(0, space), text.substr(space + 1)};
   }
+  const files::JsonArray* const pair = merge.if_array();
   HEDDLE_CHECK(
-      merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string(), where,
-      ": merge ", rank, " is no pair of tokens");
-  return {merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>()};
+      pair != nullptr && pair->size() == 2 && pair->front().is_string() && pair->back().is_string(),
+      where, ": merge ", rank, " is no pair of tokens");
+  return {files::text_of(pair->front()), files::text_of(pair->back())};
 }
 
 std::vector<MergeRule> read_merges(const JsonNode& node, const ModelVocabulary& vocabulary) {
@@ -40,7 +42,7 @@ std::vector<MergeRule> read_merges(const JsonNode& node, const ModelVocabulary& 
                  files::quote(token), ", which the vocabulary lacks");
     return id;
   };
-  for (const nlohmann::json& merge : node.array()) {
+  for (const files::Json& merge : node.array()) {
     const auto [left, right] = read_pair(merge, rules.size(), node.path());
     std::string merged(left);
     merged += right;
@@ -65,9 +67,9 @@ void refuse_unknown_options(const JsonNode& node) {
                    "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges", "vocab",
                    "merges"});
   if (const auto dropout = node.find("dropout");
-      dropout && !(dropout->value().is_number() && dropout->value().get<double>() == 0)) {
+      dropout && !files::is_number(dropout->value(), 0)) {
     throw_error(ErrorCode::kUnsupported, dropout->path(), " is ",
-                files::printable(dropout->value().dump()), ", supported: null");
+                files::printable(files::json_text(dropout->value())), ", supported: null");
   }
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (const auto affix = node.find(key); affix && !affix->string().empty()) {

@@ -32,12 +32,12 @@ std::optional<char> byte_of(std::string_view token) {
 }
 
 std::string one_character(const JsonNode& node) {
-  const std::string& text = node.string();
+  const std::string_view text = node.string();
   size_t first = 0;
   if (!text.empty()) (void)take_character(text, first);
   HEDDLE_CHECK(!text.empty() && first == text.size(), node.path(), " is ", files::quote(text),
                ", expected one character");
-  return text;
+  return std::string(text);
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ Decoder::Decoder(const JsonNode& node) : separates_(node.value().is_null()) {
 }
 
 void Decoder::read_part(const JsonNode& node) {
-  const std::string& type = node.at("type").string();
+  const std::string_view type = node.at("type").string();
   const bool changes_bytes = spells_bytes_ && type != "Fuse";
   if (type == "ByteLevel") {
     node.allow_only(
@@ -72,7 +72,8 @@ void Decoder::read_part(const JsonNode& node) {
     joins_bytes_ = true;
   } else if (type == "Replace") {
     node.allow_only({"type", "pattern", "content"});
-    add_step(node, Replace{read_pattern(node.at("pattern")), node.at("content").string()});
+    add_step(node,
+             Replace{read_pattern(node.at("pattern")), std::string(node.at("content").string())});
   } else if (type == "Strip") {
     add_step(node, read_strip(node));
   } else if (type == "Metaspace") {

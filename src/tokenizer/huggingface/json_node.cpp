@@ -4,7 +4,7 @@
 
 #include "heddle/core/error.h"
 
-#include "files/parse_json.h"
+#include "files/json_text.h"
 #include "files/printable.h"
 
 namespace heddle::tokenizer {
@@ -31,13 +31,13 @@ void flatten(const JsonNode& node, const char* key, std::vector<JsonNode>& nodes
 }  // namespace
 
 void JsonNode::expect(bool holds, std::string_view expected) const {
-  HEDDLE_CHECK(holds, path_, " is ", files::json_kind(value_->type()), ", expected ", expected);
+  HEDDLE_CHECK(holds, path_, " is ", files::json_kind(*value_), ", expected ", expected);
 }
 
 std::optional<JsonNode> JsonNode::find(const char* key) const {
   expect(value_->is_object(), "an object");
-  const auto member = value_->find(key);
-  if (member == value_->end() || member->is_null()) return std::nullopt;
+  const files::Json* const member = files::find_member(*value_, key);
+  if (member == nullptr || member->is_null()) return std::nullopt;
   return JsonNode(*member, path_ + (path_.find(": ") == path_.npos ? ": " : ".") + key);
 }
 
@@ -48,37 +48,34 @@ JsonNode JsonNode::at(const char* key) const {
 }
 
 JsonNode JsonNode::element(size_t index) const {
-  return JsonNode((*value_)[index], path_ + "[" + std::to_string(index) + "]");
+  return JsonNode(value_->get_array()[index], path_ + "[" + std::to_string(index) + "]");
 }
 
-const std::string& JsonNode::string() const {
+std::string_view JsonNode::string() const {
   expect(value_->is_string(), "a string");
-  return value_->get_ref<const std::string&>();
+  return files::text_of(*value_);
 }
 
 bool JsonNode::boolean() const {
-  expect(value_->is_boolean(), "a bool");
-  return value_->get<bool>();
+  expect(value_->is_bool(), "a bool");
+  return value_->get_bool();
 }
 
 int64_t JsonNode::integer(int64_t last) const {
-  expect(value_->is_number_integer(), "an integer");
-  const bool too_large =
-      value_->is_number_unsigned() && value_->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
-  const auto number = too_large ? -1 : value_->get<int64_t>();
-  HEDDLE_CHECK(number >= 0 && number <= last, path_, " is ", value_->dump(), ", expected 0 to ",
-               last);
-  return number;
+  expect(files::is_integer(*value_), "an integer");
+  const auto number = files::integer_in(*value_, 0, last);
+  HEDDLE_CHECK(number, path_, " is ", files::json_text(*value_), ", expected 0 to ", last);
+  return *number;
 }
 
-const nlohmann::json::array_t& JsonNode::array() const {
+const files::JsonArray& JsonNode::array() const {
   expect(value_->is_array(), "an array");
-  return value_->get_ref<const nlohmann::json::array_t&>();
+  return value_->get_array();
 }
 
-const nlohmann::json::object_t& JsonNode::object() const {
+const files::JsonObject& JsonNode::object() const {
   expect(value_->is_object(), "an object");
-  return value_->get_ref<const nlohmann::json::object_t&>();
+  return value_->get_object();
 }
 
 bool JsonNode::boolean_or(const char* key, bool absent) const {
@@ -87,7 +84,8 @@ bool JsonNode::boolean_or(const char* key, bool absent) const {
 }
 
 void JsonNode::allow_only(std::initializer_list<std::string_view> keys) const {
-  for (const auto& [key, value] : object()) {
+  for (const auto& member : object()) {
+    const std::string_view key = member.key();
     if (std::ranges::find(keys, key) != keys.end()) continue;
     throw_error(ErrorCode::kUnsupported, path_, " has the member ", files::quote(key),
                 ", which is not supported");

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "files/json_value.h"
 
 namespace heddle::tokenizer {
 
@@ -16,10 +16,9 @@ namespace heddle::tokenizer {
 class JsonNode {
  public:
   /// `path`: "tokenizer.json: normalizer"; of the whole file "tokenizer.json".
-  JsonNode(const nlohmann::json& value, std::string path)
-      : value_(&value), path_(std::move(path)) {}
+  JsonNode(const files::Json& value, std::string path) : value_(&value), path_(std::move(path)) {}
 
-  [[nodiscard]] const nlohmann::json& value() const { return *value_; }
+  [[nodiscard]] const files::Json& value() const { return *value_; }
   [[nodiscard]] const std::string& path() const { return path_; }
 
   /// The member of an object; one that is absent or null is an Error of at() and none for find().
@@ -27,12 +26,12 @@ class JsonNode {
   [[nodiscard]] std::optional<JsonNode> find(const char* key) const;
   [[nodiscard]] JsonNode element(size_t index) const;
 
-  [[nodiscard]] const std::string& string() const;
+  [[nodiscard]] std::string_view string() const;
   [[nodiscard]] bool boolean() const;
   /// In [0, last].
   [[nodiscard]] int64_t integer(int64_t last) const;
-  [[nodiscard]] const nlohmann::json::array_t& array() const;
-  [[nodiscard]] const nlohmann::json::object_t& object() const;
+  [[nodiscard]] const files::JsonArray& array() const;
+  [[nodiscard]] const files::JsonObject& object() const;
 
   /// find(key), or what counts where it is absent.
   [[nodiscard]] bool boolean_or(const char* key, bool absent) const;
@@ -45,7 +44,7 @@ class JsonNode {
  private:
   void expect(bool holds, std::string_view expected) const;
 
-  const nlohmann::json* value_;
+  const files::Json* value_;
   std::string path_;
 };
 

@@ -4,6 +4,7 @@
 
 #include "heddle/core/error.h"
 
+#include "files/json_text.h"
 #include "files/printable.h"
 #include "tokenizer/tokenizer.h"
 
@@ -31,19 +32,22 @@ ModelVocabulary read_token_ids(const JsonNode& node) {
   ModelVocabulary vocabulary;
   const auto& tokens = node.object();
   vocabulary.ids.reserve(tokens.size());
-  for (const auto& [token, value] : tokens) {
-    const bool is_id = value.is_number_unsigned() && value.get<uint64_t>() < uint64_t{kMaxTokens};
-    HEDDLE_CHECK(is_id, node.path(), ": token ", files::quote(token), " has the id ",
-                 files::printable(value.dump()), ", expected 0 to ", kMaxTokens - 1);
-    const auto id = value.get<int32_t>();
+  for (const auto& member : tokens) {
+    const std::string_view token = member.key();
+    const auto value = files::integer_in(member.value(), 0, kMaxTokens - 1);
+    HEDDLE_CHECK(value, node.path(), ": token ", files::quote(token), " has the id ",
+                 files::printable(files::json_text(member.value())), ", expected 0 to ",
+                 kMaxTokens - 1);
+    const auto id = static_cast<int32_t>(*value);
     vocabulary.end_id = std::max(vocabulary.end_id, id + 1);
     vocabulary.ids.emplace(token, id);
   }
   check_holes(vocabulary.end_id, tokens.size(), node.path());
   std::vector<std::string_view> token_of(static_cast<size_t>(vocabulary.end_id));
   std::vector<bool> taken(token_of.size());
-  for (const auto& [token, value] : tokens) {
-    const auto id = value.get<int32_t>();
+  for (const auto& member : tokens) {
+    const std::string_view token = member.key();
+    const auto id = static_cast<int32_t>(member.value().as_int64());
     const auto row = static_cast<size_t>(id);
     HEDDLE_CHECK(!taken[row], node.path(), ": tokens ", files::quote(token_of[row]), " and ",
                  files::quote(token), " have the same id ", id);

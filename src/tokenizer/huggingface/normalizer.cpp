@@ -49,7 +49,7 @@ Pattern read_pattern(const JsonNode& node) {
   if (text.string().empty()) {
     throw_error(ErrorCode::kUnsupported, text.path(), " is empty, which is not supported");
   }
-  return Pattern::of_string(text.string());
+  return Pattern::of_string(std::string(text.string()));
 }
 
 Normalizer::Normalizer(const JsonNode& node) {
@@ -63,7 +63,7 @@ Normalizer::Step Normalizer::read_step(const JsonNode& node) {
                                                                 {"NFD", NormalForm::kNfd},
                                                                 {"NFKC", NormalForm::kNfkc},
                                                                 {"NFKD", NormalForm::kNfkd}};
-  const std::string& type = node.at("type").string();
+  const std::string_view type = node.at("type").string();
   for (const auto& [name, form] : kForms) {
     if (type != name) continue;
     node.allow_only({"type"});
@@ -75,11 +75,11 @@ Normalizer::Step Normalizer::read_step(const JsonNode& node) {
   }
   if (type == "Prepend") {
     node.allow_only({"type", "prepend"});
-    return Prepend{node.at("prepend").string()};
+    return Prepend{std::string(node.at("prepend").string())};
   }
   if (type == "Replace") {
     node.allow_only({"type", "pattern", "content"});
-    return Replace{read_pattern(node.at("pattern")), node.at("content").string()};
+    return Replace{read_pattern(node.at("pattern")), std::string(node.at("content").string())};
   }
   if (type == "Strip") {
     node.allow_only({"type", "strip_left", "strip_right"});

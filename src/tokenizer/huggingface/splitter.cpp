@@ -50,7 +50,7 @@ bool Splitter::prepends_to_first() const {
 }
 
 void Splitter::read_stage(const JsonNode& node) {
-  const std::string& type = node.at("type").string();
+  const std::string_view type = node.at("type").string();
   if (type == "ByteLevel") return read_byte_level(node);
   if (type == "Split") {
     node.allow_only({"type", "pattern", "behavior", "invert"});
@@ -108,14 +108,14 @@ Splitter::Metaspace Splitter::read_metaspace(const JsonNode& node) {
   using Prepend = Metaspace::Prepend;
   node.allow_only(
       {"type", "replacement", "add_prefix_space", "prepend_scheme", "split", "str_rep"});
-  const std::string& replacement = node.at("replacement").string();
+  const std::string replacement(node.at("replacement").string());
   size_t first = 0;
   if (!replacement.empty()) (void)take_character(replacement, first);
   HEDDLE_CHECK(!replacement.empty() && first == replacement.size(), node.path(), ".replacement is ",
                files::quote(replacement), ", expected one character");
   Prepend prepend = Prepend::kAlways;
   if (const auto scheme = node.find("prepend_scheme")) {
-    const std::string& name = scheme->string();
+    const std::string_view name = scheme->string();
     HEDDLE_CHECK(name == "first" || name == "never" || name == "always", scheme->path(), " is ",
                  files::quote(name), ", expected first, never or always");
     prepend = name == "first"   ? Prepend::kFirst

@@ -42,17 +42,18 @@ void UnigramModel::read_tokens(const JsonNode& node, ModelVocabulary& vocabulary
   const auto& tokens = node.array();
   HEDDLE_CHECK(tokens.size() < size_t{1} << 30, node.path(), " has ", tokens.size(), " tokens");
   double lowest = std::numeric_limits<double>::infinity();
-  for (const nlohmann::json& token : tokens) {
+  for (const files::Json& token : tokens) {
     const size_t id = scores_.size();
-    HEDDLE_CHECK(
-        token.is_array() && token.size() == 2 && token[0].is_string() && token[1].is_number(),
-        node.path(), "[", id, "] is no pair of a token and a score");
-    const std::string_view text = token[0].get_ref<const std::string&>();
+    const files::JsonArray* const pair = token.if_array();
+    HEDDLE_CHECK(pair != nullptr && pair->size() == 2 && pair->front().is_string() &&
+                     pair->back().is_number(),
+                 node.path(), "[", id, "] is no pair of a token and a score");
+    const std::string_view text = files::text_of(pair->front());
     if (text.size() > kLongestToken) {
       throw_error(ErrorCode::kUnsupported, node.path(), "[", id, "] has ", text.size(),
                   " bytes, at most ", kLongestToken, " are supported");
     }
-    scores_.push_back(token[1].get<double>());
+    scores_.push_back(files::number_of(pair->back()));
     lowest = std::min(lowest, scores_.back());
     vocabulary.ids.insert_or_assign(text, static_cast<int32_t>(id));  // of equal ones the last
   }

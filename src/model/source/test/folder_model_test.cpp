@@ -10,6 +10,7 @@
 
 #include "heddle/core/context.h"
 
+#include "chat_template/conversation.h"
 #include "expect_error.h"
 #include "model/decoder/decoder_weights.h"
 #include "small_folder.h"
@@ -316,12 +317,10 @@ TEST(FolderModel, TakesWhatAnswersAreDrawnWith) {
 
 /// The text of a conversation, with tools, which are none, or without.
 std::string rendered(const SmallFolder& small, bool with_tools) {
-  using chat_template::JsonValue;
-  using nlohmann::ordered_json;
   return FolderModel(small.path())
       .chat_templates()
-      .render({.messages = JsonValue(ordered_json::parse(R"([{"role": "user", "content": "x"}])")),
-               .tools = with_tools ? JsonValue(ordered_json::array()) : JsonValue()},
+      .render({.messages = files::parse_json(R"([{"role": "user", "content": "x"}])", "messages"),
+               .tools = files::parse_json(with_tools ? "[]" : "null", "tools")},
               {});
 }
 
