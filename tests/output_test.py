@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Nothing finished is lost: answers as they finish, order, signals, --resume, pipes, and what goes to which stream."""
+import contextlib
 import json
 import os
 import pathlib
@@ -300,12 +301,19 @@ class Loading(Case):
         self.command = [str(HEDDLE), "generate", "--model", str(self.model), "--weights", "q8_0", "--threads", "1", "--raw",
                         "--max-tokens", "1", "a"]
 
+    def is_open(self, pid):
+        """Whether the process has the model's file open."""
+        for file in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if os.readlink(file) == str(self.model):
+                    return True
+        return False
+
     def shown(self, *options):
         """What a terminal shows of a load that is stopped for longer than a second when the file has been opened."""
         with Terminal(self.command + list(options)) as terminal:
-            maps = pathlib.Path(f"/proc/{terminal.pid}/maps")
             end = time.monotonic() + 60
-            while str(self.model) not in maps.read_text():
+            while not self.is_open(terminal.pid):
                 self.assertLess(time.monotonic(), end)
                 time.sleep(0.001)
             terminal.kill(signal.SIGSTOP)

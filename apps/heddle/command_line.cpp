@@ -330,8 +330,9 @@ void add_inspect(CLI::App& app, std::string& path) {
 /// Options whose value names something refuse an empty one: it is a variable of a shell that was
 /// not set, and would be as if the option was not given.
 void refuse_empty_values(CLI::App& command) {
-  constexpr std::array<std::string_view, 10> kNaming = {
-      "NAME", "FILE", "DIR", "NAME=DIR", "TYPE", "DEVICE", "SIZE", "ADDRESS", "ORIGIN", "ID=X"};
+  constexpr std::array<std::string_view, 11> kNaming = {"NAME",    "FILE",   "DIR",    "NAME=DIR",
+                                                        "TYPE",    "FROM",   "DEVICE", "SIZE",
+                                                        "ADDRESS", "ORIGIN", "ID=X"};
   for (CLI::Option* option : command.get_options()) {
     const std::string type = option->get_type_name();
     if (std::ranges::find(kNaming, type.substr(0, type.find(':'))) == kNaming.end()) continue;
@@ -382,13 +383,9 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
                 "another model, settings that heddle does not know or do")
       ->group(kGroup);
   command
-      .add_option_function<std::string>(
-          "--weights",
-          [&options](const std::string& text) {
-            HEDDLE_CHECK(!text.empty(), "--weights is empty, expected a type such as q8_0");
-            options.engine.weights = text;
-          },
-          "Packs f32, f16 and bf16 matrices on load: q8_0, q5_1, q5_0, q4_1, q4_0, f16 or bf16")
+      .add_option("--weights", options.engine.weights,
+                  "Packs f32, f16 and bf16 matrices on load: q8_0, q5_1, q5_0, q4_1, q4_0, f16 or "
+                  "bf16")
       ->type_name("TYPE")
       ->group(kGroup);
   add_engine_options(command, options.engine);

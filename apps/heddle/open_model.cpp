@@ -141,8 +141,8 @@ Engine open_model(const ModelOptions& options, bool quiet,
 
 std::vector<std::string> names_of_base(const ModelInfo& model) {
   const std::filesystem::path path = model.path;
-  std::vector<std::string> names = {kBaseName, path.stem().string(), path.filename().string(),
-                                    path.string(), model.name};
+  std::vector<std::string> names = {path.stem().string(), path.filename().string(), path.string(),
+                                    model.name, kBaseName};
   std::erase(names, "");
   return names;
 }

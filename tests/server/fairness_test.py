@@ -24,6 +24,8 @@ ROUNDS, ALLOWED = 4, 0.050
 NEIGHBOUR = {"model": "a0", "prompt": "ab", "max_tokens": 1900, "temperature": 0, "ignore_eos": True, "stream": True, "return_token_ids": True}
 PLAIN = {"model": "a1", "prompt": "ab", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
 CHAT = {"model": "a1", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 4, "temperature": 0}
+# A template that does not read documents refuses them.
+SHOWS_DOCUMENTS = "{{ documents | length }}{{ messages[0].content }}"
 COMPLETE, CHATS = "/v1/completions", "/v1/chat/completions"
 LONG = "x" * 1500  # tokens of the largest prompt here, within the context
 
@@ -110,7 +112,7 @@ def attacks():
     yield Attack("prompts", completion(prompt=["ab"] * 128, max_tokens=1), completion(max_tokens=1, n=16))
     yield Attack("metadata", completion(metadata=pairs(65536)), plain)
     yield Attack("chat_template_kwargs", chat(chat_template_kwargs={f"v{i}": "x" for i in range(5000)}), talk)
-    yield Attack("documents", chat(documents=[{"text": "x" * 100}] * 1024), talk)
+    yield Attack("documents", chat(documents=[{"text": "x" * 100}] * 1024, chat_template=SHOWS_DOCUMENTS), talk)
     yield Attack("messages", chat(messages=[{"role": "user", "content": "a"}] * 100), completion(prompt="x" * 1700))
     yield Attack("a long text", completion(prompt="ab " * 2_500_000), plain, (400,))
     yield Attack("a long text that is cut", completion(prompt="ab " * 2_500_000, truncate_prompt_tokens=2), plain)
@@ -136,7 +138,7 @@ class Fairness(Case):
         cls.addClassCleanup(temporary.cleanup)
         folder = pathlib.Path(temporary.name)
         write_all(folder, 4, dataclasses.replace(TINY, words=WORDS))
-        cls.server = Server(folder, "--max-batch", 24, "--kv-memory", "200M")
+        cls.server = Server(folder, "--max-batch", 24, "--kv-memory", "200M", "--allow-request-templates")
         cls.addClassCleanup(cls.server.stop)
         cls.port = cls.server.port
 
