@@ -11,6 +11,7 @@
 #include "heddle/core/error.h"
 #include "heddle/ops/lora.h"
 
+#include "files/lfs_pointer.h"
 #include "files/printable.h"
 #include "model/adapters/peft_names.h"
 
@@ -34,7 +35,9 @@ AdapterConfig read_config(const std::string& folder, const files::FolderBounds& 
   }
   HEDDLE_CHECK(names.empty(), folder, ": holds several adapters, name one of its folders: ", names);
   const std::string path = folder + kConfigFile;
-  return parse_adapter_config(files::open_within(path, bounds).read_text(kMaxConfig), path);
+  const std::string text = files::open_within(path, bounds).read_text(kMaxConfig);
+  files::refuse_lfs_pointer(text, path);
+  return parse_adapter_config(text, path);
 }
 
 std::string tensor_file(const std::string& folder) {
