@@ -78,6 +78,21 @@ class CEngine : public ::testing::Test {
     return options;
   }
 
+  /// A model's file in which nothing is odd: that of `path` names no pre-tokenizer.
+  static std::string plain_file() {
+    std::vector<std::string> tokens;
+    for (char c = 'a'; c <= 'z'; ++c) tokens.emplace_back(1, c);
+    GgufBuilder file;
+    file.value("tokenizer.ggml.model", "gpt2")
+        .value("tokenizer.ggml.pre", "gpt-2")
+        .array("tokenizer.ggml.tokens", tokens)
+        .array("tokenizer.ggml.merges", std::vector<std::string>());
+    const model::ref::Llama weights =
+        model::random_llama(tiny_config(16, RandomModel::kVocabSize), true);
+    model::LlamaFileWriter(file, weights).write();
+    return file.build();
+  }
+
   void add(const std::string& name, const std::string& folder, bool replace = false) {
     EXPECT_EQ(heddle_engine_add_adapter(engine, c_string(name), c_string(folder), replace),
               HEDDLE_OK)

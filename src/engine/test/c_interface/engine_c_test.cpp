@@ -209,6 +209,8 @@ TEST_F(CEngine, WhatIsOddAboutAnAdapterIsToldOrAnError) {
   std::getline(std::ifstream(file), config, '\0');
   config.insert(1, R"("rank_patern": {}, )");
   std::ofstream(file) << config;
+  const testing::TempFolder folder;
+  const std::string plain = folder.write("plain.gguf", plain_file());
   std::vector<std::string> told;
   heddle_engine_options options = small_options();
   options.user_data = &told;
@@ -216,7 +218,7 @@ TEST_F(CEngine, WhatIsOddAboutAnAdapterIsToldOrAnError) {
     static_cast<std::vector<std::string>*>(to)->push_back(text_of(warning));
   };
   heddle_engine* other = nullptr;
-  ASSERT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_OK);
+  ASSERT_EQ(heddle_engine_create(&other, c_string(plain), &options), HEDDLE_OK);
   EXPECT_EQ(heddle_engine_add_adapter(other, c_string("first"), c_string(first), false), HEDDLE_OK);
   EXPECT_TRUE(told.empty());
   EXPECT_EQ(heddle_engine_add_adapter(other, c_string("odd"), c_string(odd), false), HEDDLE_OK);
@@ -224,11 +226,37 @@ TEST_F(CEngine, WhatIsOddAboutAnAdapterIsToldOrAnError) {
   EXPECT_NE(told[0].find("'rank_patern' is a field that heddle does not know"), std::string::npos);
   heddle_engine_destroy(other);
   options.strict = true;
-  ASSERT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_OK);
+  ASSERT_EQ(heddle_engine_create(&other, c_string(plain), &options), HEDDLE_OK);
   expect_failure("did you mean rank_pattern?",
                  heddle_engine_add_adapter(other, c_string("odd"), c_string(odd), false));
   EXPECT_EQ(told.size(), 1u);
   heddle_engine_destroy(other);
+}
+
+TEST_F(CEngine, WhatIsOddAboutTheModelIsToldOrAnError) {
+  const testing::TempFolder folder;
+  const std::string file = folder.write("g.json", R"({"temperature": 0.5, "num_beams": 4})");
+  std::vector<std::string> told;
+  heddle_engine_options options = small_options();
+  options.generation_config = c_string(file);
+  options.user_data = &told;
+  options.on_warning = [](void* to, heddle_string warning) {
+    static_cast<std::vector<std::string>*>(to)->push_back(text_of(warning));
+  };
+  heddle_engine* other = nullptr;
+  ASSERT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_OK);
+  heddle_engine_destroy(std::exchange(other, nullptr));
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0].find(path + ": has no tokenizer.ggml.pre, "), 0u) << told[0];
+  const std::string says = file + ": num_beams is 4, which heddle does not do";
+  EXPECT_EQ(told[1], says);
+  options.strict = true;
+  const std::string plain = folder.write("plain.gguf", plain_file());
+  for (const auto& [model, sentence] : {std::pair(path, told[0]), {plain, says}}) {
+    expect_failure(sentence.c_str(), heddle_engine_create(&other, c_string(model), &options));
+    EXPECT_EQ(other, nullptr);
+  }
+  EXPECT_EQ(told.size(), 2u);
 }
 
 TEST_F(CEngine, WrongArgumentsAreNamed) {
