@@ -128,7 +128,8 @@ class LLM:
         self._close = weakref.finalize(self, self._engine.close)
         info = self._engine.model
         for key in info.unread_settings:
-            what = f"{info.settings_path}: {key} is a setting that heddle does not know"
+            shown = key if key.isprintable() else ascii(key)
+            what = f"{info.settings_path}: {shown} is a setting that heddle does not know"
             warnings.warn(what, stacklevel=2)
         self._defaults = default_values(info.generation)
         for what in info.warnings:
@@ -193,10 +194,11 @@ class LLM:
         for what in self._engine.add_adapter(name, path, replace):
             warnings.warn(what, stacklevel=2)
 
-    def _tell_warnings(self) -> None:
-        """What is odd about adapters of `adapter_dir` that prompts have named."""
+    def _warn_of_adapters(self, level: int) -> None:
+        """What is odd about adapters of `adapter_dir` that prompts have named; `level` is that of
+        the user's call."""
         for what in self._engine.take_warnings():
-            warnings.warn(what, stacklevel=4)
+            warnings.warn(what, stacklevel=level)
 
     def remove_adapter(self, name: str) -> None:
         """Takes an adapter out; prompts that were given before end with it.
@@ -403,7 +405,7 @@ class LLM:
             top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
             sampling=sampling,
         )
-        self._tell_warnings()
+        self._warn_of_adapters(3)
         return Stream(self._engine, request, choice, self)
 
     def stream_chat(
@@ -433,7 +435,7 @@ class LLM:
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop),
             ignore_end=ignore_end, sampling=sampling,
         )
-        self._tell_warnings()
+        self._warn_of_adapters(3)
         return Stream(self._engine, request, choice, self)
 
     def _request(
@@ -479,4 +481,4 @@ class LLM:
         try:
             return run_all(self._engine, works, is_one, keep_going, shown)
         finally:
-            self._tell_warnings()
+            self._warn_of_adapters(4)

@@ -49,8 +49,9 @@ def test_what_is_odd_about_an_adapter_of_the_folder_is_a_warning(model: str, tmp
     (folder / "adapter_config.json").write_text(json.dumps(config | {"rank_patern": {}}))
     shutil.copytree(ADAPTERS["sql"], tmp_path / "sql")
     with heddle.LLM(model, max_batch=2, num_threads=2, adapter_dir=tmp_path) as llm:
-        with pytest.warns(UserWarning, match="'rank_patern' is a field that heddle does not know, .* did you mean rank_pattern"):
+        with pytest.warns(UserWarning, match="'rank_patern' is a field that heddle does not know, .* did you mean rank_pattern") as found:
             llm.chat("Hi", adapter="odd", max_tokens=1)
+        assert found[0].filename == __file__
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             llm.chat(["Hi", "Hi"], adapter=["odd", "sql"], max_tokens=1)  # it is the one of before
