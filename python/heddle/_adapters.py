@@ -29,7 +29,8 @@ def check_name(name: str, folder: pathlib.Path, adapter_dir: pathlib.Path) -> No
         ValueError: It is.
     """
     for found in (adapter_dir / name, adapter_dir / f"{name}.gguf"):
-        if found.exists() and folder.exists() and not found.samefile(folder):
+        # What is not there as a path may be a name in the Hugging Face cache.
+        if found.exists() and not (folder.exists() and found.samefile(folder)):
             raise ValueError(
                 f"two adapters are called {name}: {folder} and {found}; give one of them another name"
             )

@@ -102,6 +102,7 @@ class LLM:
         progress: bool | None = None,
     ) -> None:
         self._progress = progress
+        self._adapter_dir = None if adapter_dir is None else pathlib.Path(adapter_dir)
         path = default_model() if model is None else os.fspath(model)
         threads = _core.num_threads() if num_threads is None else num_threads
         with Progress("loading", 100, is_watched() if progress is None else progress) as bar:
@@ -135,8 +136,6 @@ class LLM:
         for what in info.warnings:
             warnings.warn(what, stacklevel=2)
         for name, folder in (adapters or {}).items():
-            if adapter_dir is not None:
-                check_name(name, pathlib.Path(folder), pathlib.Path(adapter_dir))
             self.add_adapter(name, folder)
 
     def close(self) -> None:
@@ -191,6 +190,8 @@ class LLM:
         path = os.fspath(folder)
         if name == BASE:
             raise ValueError(f"{path}: the name {name} stands for the model without an adapter")
+        if self._adapter_dir is not None and not replace:
+            check_name(name, pathlib.Path(path), self._adapter_dir)
         for what in self._engine.add_adapter(name, path, replace):
             warnings.warn(what, stacklevel=2)
 

@@ -65,6 +65,12 @@ def test_names_of_adapters_are_unique(model: str) -> None:
         heddle.LLM(model, {"base": ADAPTERS["slug"]}, num_threads=2)
     with heddle.LLM(model, {"sql": ADAPTERS["sql"]}, num_threads=2, adapter_dir=folder) as llm:
         assert llm.adapters == ["sql"]
+        with pytest.raises(ValueError, match="two adapters are called opposite: .*/slug and .*/opposite; give"):
+            llm.add_adapter("opposite", ADAPTERS["slug"])
+        with pytest.raises(ValueError, match="two adapters are called slug: acme/slug and .*/slug; give"):
+            llm.add_adapter("slug", "acme/slug")  # perhaps in the Hugging Face cache
+        llm.add_adapter("opposite", ADAPTERS["slug"], replace=True)
+        assert llm.chat(SLUG[0], adapter="opposite").text == "the-quick-brown-river"
 
 
 def test_adapters_are_found_in_a_folder(llm: heddle.LLM, model: str) -> None:
