@@ -101,6 +101,8 @@ class LLM:
         prefill_chunk: int = 0,
         progress: bool | None = None,
     ) -> None:
+        if not os.fspath(generation_config):
+            raise ValueError('generation_config is empty, expected "auto", "none" or a file')
         self._progress = progress
         self._adapter_dir = None if adapter_dir is None else pathlib.Path(adapter_dir)
         path = default_model() if model is None else os.fspath(model)

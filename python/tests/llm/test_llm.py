@@ -107,6 +107,8 @@ def test_defaults_come_from_a_generation_config(
     file.write_text('{"top_p": 7}')
     with pytest.raises(ValueError, match="top_p is 7, expected above 0 and up to 1"):
         heddle.LLM(model, generation_config=file)
+    with pytest.raises(ValueError, match="generation_config is empty"):
+        heddle.LLM(model, generation_config="")
     with heddle.LLM(model, num_threads=2, generation_config="none") as made:
         assert made.defaults == llm.defaults and made.model.generation.path == ""
 
