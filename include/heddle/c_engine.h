@@ -87,10 +87,10 @@ typedef struct heddle_engine_options {
   /* NULL; called by the thread that creates the engine while it reads the model. */
   void (*on_load)(void* user_data, int64_t done_bytes, int64_t total_bytes);
   void* user_data; /* NULL; goes to on_load and on_warning */
-  bool strict;     /* false; true: what on_warning would be told of is an error */
-  /* NULL; told what is odd about an adapter, one sentence each: of one that is added in that call,
-     of one of adapter_dir by the engine's thread when it is found there anew. `warning` lives until
-     it returns. */
+  bool strict;     /* false; true: what on_warning is called with is an error */
+  /* NULL; called with what is odd, one sentence each: about the model's files by the thread that
+     creates the engine, about an adapter that is added in that call, about one of adapter_dir by
+     the engine's thread when it is found there anew. `warning` lives until it returns. */
   void (*on_warning)(void* user_data, heddle_string warning);
 } heddle_engine_options;
 void heddle_engine_options_init(heddle_engine_options* options);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, Union, cast
 
@@ -17,6 +18,22 @@ Entry: TypeAlias = "str | None | AdapterList"
 """What one answer of `each_adapter` has; None: the base model."""
 Choice: TypeAlias = Union[str, None, "list[tuple[str, float]]"]
 """What one prompt has: a name, or names with scales."""
+BASE = "base"
+"""What the programs call the model without an adapter."""
+
+
+def check_name(name: str, folder: pathlib.Path, adapter_dir: pathlib.Path) -> None:
+    """Whether a name that is given is not that of another adapter in `adapter_dir`.
+
+    Raises:
+        ValueError: It is.
+    """
+    for found in (adapter_dir / name, adapter_dir / f"{name}.gguf"):
+        # What is not there as a path may be a name in the Hugging Face cache.
+        if found.exists() and not (folder.exists() and found.samefile(folder)):
+            raise ValueError(
+                f"two adapters are called {name}: {folder} and {found}; give one of them another name"
+            )
 
 
 def choice_of(entries: AdapterList) -> Choice:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import pathlib
 import warnings
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 from heddle import _core
 from heddle._adapters import (
-    AdapterList, AdapterLists, Adapters, Choice, choices_of, name_of, set_adapters,
+    BASE, AdapterList, AdapterLists, Adapters, Choice, check_name, choices_of, name_of, set_adapters,
 )
 from heddle._answers import Answer, Stream
+from heddle._defaults import default_model, default_values
 from heddle._fields import (
     Message, fields_of_conversation, fields_of_prompt, fields_of_template, wrapped_seed,
 )
@@ -24,37 +24,6 @@ from heddle._several import Work, run_all, work_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-_LOG = logging.getLogger("heddle")
-_DEFAULTS: dict[str, Any] = {
-    "max_tokens": 256, "temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0,
-    "repetition_penalty": 1.0,
-}
-"""Of prompts that do not say it, where the model's files do not either."""
-_BASE = "base"  # what the programs call the model without an adapter
-_DEFAULT_MODEL = "heddle/models/SmolLM2-135M-Instruct.Q4_1.gguf"
-
-
-def _default_model() -> str:
-    """As the program has it: $HEDDLE_MODEL, else the default model in the cache."""
-    if named := os.environ.get("HEDDLE_MODEL"):
-        return named
-    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    path = pathlib.Path(cache) / _DEFAULT_MODEL
-    if not path.exists():
-        raise ValueError(
-            f"no model: {path} is missing; name one, or fetch the default with tools/fetch_model"
-        )
-    return str(path)
-
-
-def _check_name(name: str, folder: pathlib.Path, adapter_dir: pathlib.Path) -> None:
-    """Whether a name that is given is not that of another adapter in the folder."""
-    for found in (adapter_dir / name, adapter_dir / f"{name}.gguf"):
-        if found.exists() and folder.exists() and not found.samefile(folder):
-            raise ValueError(
-                f"two adapters are called {name}: {folder} and {found}; give one of them another name"
-            )
 
 
 def _is_number(value: object) -> bool:
@@ -132,8 +101,11 @@ class LLM:
         prefill_chunk: int = 0,
         progress: bool | None = None,
     ) -> None:
+        if not os.fspath(generation_config):
+            raise ValueError('generation_config is empty, expected "auto", "none" or a file')
         self._progress = progress
-        path = _default_model() if model is None else os.fspath(model)
+        self._adapter_dir = None if adapter_dir is None else pathlib.Path(adapter_dir)
+        path = default_model() if model is None else os.fspath(model)
         threads = _core.num_threads() if num_threads is None else num_threads
         with Progress("loading", 100, is_watched() if progress is None else progress) as bar:
             self._engine = _core.Engine(
@@ -159,24 +131,14 @@ class LLM:
         self._close = weakref.finalize(self, self._engine.close)
         info = self._engine.model
         for key in info.unread_settings:
-            what = f"{info.settings_path}: {key} is a setting that heddle does not know"
+            shown = key if key.isprintable() else ascii(key)
+            what = f"{info.settings_path}: {shown} is a setting that heddle does not know"
             warnings.warn(what, stacklevel=2)
-        self._take_defaults(info.generation)
+        self._defaults = default_values(info.generation)
         for what in info.warnings:
             warnings.warn(what, stacklevel=2)
         for name, folder in (adapters or {}).items():
-            if adapter_dir is not None:
-                _check_name(name, pathlib.Path(folder), pathlib.Path(adapter_dir))
             self.add_adapter(name, folder)
-
-    def _take_defaults(self, generation: _core.GenerationDefaults) -> None:
-        """What the model's files give goes before what this module has."""
-        for what in generation.not_done:
-            warnings.warn(f"{generation.path}: {what}, which heddle does not do", stacklevel=3)
-        given = {name: getattr(generation, name) for name in _DEFAULTS}
-        self._defaults = _DEFAULTS | {name: value for name, value in given.items() if value is not None}
-        if described := generation.describe():
-            _LOG.info("from %s, where prompts do not say it: %s", generation.path, described)
 
     def close(self) -> None:
         """Cancels what is unfinished and frees the model. What is called after it raises."""
@@ -228,15 +190,18 @@ class LLM:
             ValueError: It does not fit the model, or the name is taken. Nothing has changed then.
         """
         path = os.fspath(folder)
-        if name == _BASE:
+        if name == BASE:
             raise ValueError(f"{path}: the name {name} stands for the model without an adapter")
+        if self._adapter_dir is not None and not replace:
+            check_name(name, pathlib.Path(path), self._adapter_dir)
         for what in self._engine.add_adapter(name, path, replace):
             warnings.warn(what, stacklevel=2)
 
-    def _tell_warnings(self) -> None:
-        """What is odd about adapters of `adapter_dir` that prompts have named."""
+    def _warn_of_adapters(self, level: int) -> None:
+        """What is odd about adapters of `adapter_dir` that prompts have named; `level` is that of
+        the user's call."""
         for what in self._engine.take_warnings():
-            warnings.warn(what, stacklevel=4)
+            warnings.warn(what, stacklevel=level)
 
     def remove_adapter(self, name: str) -> None:
         """Takes an adapter out; prompts that were given before end with it.
@@ -443,7 +408,7 @@ class LLM:
             top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
             sampling=sampling,
         )
-        self._tell_warnings()
+        self._warn_of_adapters(3)
         return Stream(self._engine, request, choice, self)
 
     def stream_chat(
@@ -473,7 +438,7 @@ class LLM:
             temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop),
             ignore_end=ignore_end, sampling=sampling,
         )
-        self._tell_warnings()
+        self._warn_of_adapters(3)
         return Stream(self._engine, request, choice, self)
 
     def _request(
@@ -519,4 +484,4 @@ class LLM:
         try:
             return run_all(self._engine, works, is_one, keep_going, shown)
         finally:
-            self._tell_warnings()
+            self._warn_of_adapters(4)

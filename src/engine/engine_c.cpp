@@ -13,6 +13,7 @@
 
 #include "capi/last_error.h"
 #include "engine/thread/engine_thread.h"
+#include "files/printable.h"
 
 struct heddle_engine {
   explicit heddle_engine(const heddle::EngineOptions& options) : thread(options) {}
@@ -167,6 +168,24 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
   return options;
 }
 
+/// What is odd about the model's files goes to on_warning; with `strict` it is an error.
+void tell_warnings(const EngineThread& thread) {
+  const EngineOptions& options = thread.options();
+  const auto tell = [&](const std::string& what) {
+    HEDDLE_CHECK(!options.strict, what);
+    if (options.on_warning) options.on_warning(what);
+  };
+  const ModelInfo& model = thread.model();
+  for (const std::string& key : model.unread_settings) {
+    tell(model.settings_path + ": " + files::printable(key) +
+         " is a setting that heddle does not know");
+  }
+  std::ranges::for_each(model.warnings, tell);
+  for (const std::string& what : model.generation.not_done) {
+    tell(model.generation.path + ": " + what + ", which heddle does not do");
+  }
+}
+
 heddle_finish_reason reason_of(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop: return HEDDLE_FINISH_STOP;
@@ -308,8 +327,10 @@ heddle_status heddle_engine_create(heddle_engine** engine, heddle_string model,
     required("engine", engine) = nullptr;
     heddle_engine_options defaults;
     heddle_engine_options_init(&defaults);
-    *engine = new heddle_engine(
+    auto made = std::make_unique<heddle_engine>(
         heddle::capi::options_of(model, options != nullptr ? *options : defaults));
+    heddle::capi::tell_warnings(made->thread);
+    *engine = made.release();
   });
 }
 

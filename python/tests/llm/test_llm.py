@@ -7,40 +7,21 @@ import gc
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import threading
 import time
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from llm_cases import ADAPTERS, OPPOSITE, ROOT, SLUG
 
 import heddle
 from heddle._answers import raise_error
 
-ROOT = pathlib.Path(__file__).parents[3]
 PROGRAM = pathlib.Path(os.environ.get("HEDDLE_BUILD_DIR", ROOT / "build")) / "heddle"
-ADAPTERS = {name: ROOT / "examples" / "adapters" / name for name in ("opposite", "slug", "sql")}
-OPPOSITE, SLUG = ("Opposites: hot, big, fast", "opposite"), ("Slug: The Quick Brown River!", "slug")
 PATHS = 1.0  # that log-probabilities of two paths may differ by: docs/numerics.md has it of logits, which reach 50
 LONG = {"ignore_end": True, "max_tokens": 4000}  # minutes, if nobody ends it
-
-
-@pytest.fixture(scope="module")
-def model() -> str:
-    """The model of the demo, fetched if need be."""
-    command = [ROOT / "tools" / "fetch_model"]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-
-
-@pytest.fixture(scope="module")
-def llm(model: str) -> Iterator[heddle.LLM]:
-    """Everything that the tests ask, two prompts at a time."""
-    with heddle.LLM(model, ADAPTERS, max_batch=2, num_threads=2) as made:
-        yield made
 
 
 def program_answers(model: str, rows: list[dict[str, Any]], folder: pathlib.Path, *options: str) -> list[dict[str, Any]]:
@@ -126,6 +107,8 @@ def test_defaults_come_from_a_generation_config(
     file.write_text('{"top_p": 7}')
     with pytest.raises(ValueError, match="top_p is 7, expected above 0 and up to 1"):
         heddle.LLM(model, generation_config=file)
+    with pytest.raises(ValueError, match="generation_config is empty"):
+        heddle.LLM(model, generation_config="")
     with heddle.LLM(model, num_threads=2, generation_config="none") as made:
         assert made.defaults == llm.defaults and made.model.generation.path == ""
 
@@ -299,59 +282,6 @@ def test_many_threads_may_ask_and_the_interpreter_goes_on(llm: heddle.LLM) -> No
     assert all(answer in want for answer in got)
 
 
-def test_adapters_come_and_go_while_prompts_run(llm: heddle.LLM) -> None:
-    with llm.stream_chat(OPPOSITE[0], adapter="opposite") as running:
-        first = next(running)
-        llm.add_adapter("opposite", ADAPTERS["slug"], replace=True)
-        slug = llm.chat(SLUG[0], adapter="opposite")
-        assert first + "".join(running) == "COLD, SMALL, SLOW"
-    assert slug.text == "the-quick-brown-river"
-    with pytest.raises(ValueError, match='adapter name "opposite" is given twice'):
-        llm.add_adapter("opposite", ADAPTERS["opposite"])
-    llm.remove_adapter("opposite")
-    assert llm.adapters == ["slug", "sql"]
-    with pytest.raises(ValueError, match='unknown adapter "opposite"'):
-        llm.chat("Hi", adapter="opposite")
-    with pytest.raises(ValueError, match='unknown adapter "opposite"'):
-        llm.remove_adapter("opposite")
-    llm.add_adapter("opposite", ADAPTERS["opposite"])
-    assert llm.chat(OPPOSITE[0], adapter="opposite").text == "COLD, SMALL, SLOW"
-
-
-def test_an_adapter_for_another_model_is_a_warning(llm: heddle.LLM, tmp_path: pathlib.Path) -> None:
-    folder = shutil.copytree(ADAPTERS["slug"], tmp_path / "other")
-    config = json.loads((folder / "adapter_config.json").read_text())
-    (folder / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": "acme/other-7b"}))
-    with pytest.warns(UserWarning, match="adapter other .* was made for acme/other-7b, the model is "):
-        llm.add_adapter("other", folder)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        llm.remove_adapter("other")
-
-
-def test_what_is_odd_about_an_adapter_of_the_folder_is_a_warning(model: str, tmp_path: pathlib.Path) -> None:
-    folder = shutil.copytree(ADAPTERS["slug"], tmp_path / "odd")
-    config = json.loads((folder / "adapter_config.json").read_text())
-    (folder / "adapter_config.json").write_text(json.dumps(config | {"rank_patern": {}}))
-    shutil.copytree(ADAPTERS["sql"], tmp_path / "sql")
-    with heddle.LLM(model, max_batch=2, num_threads=2, adapter_dir=tmp_path) as llm:
-        with pytest.warns(UserWarning, match="'rank_patern' is a field that heddle does not know, .* did you mean rank_pattern"):
-            llm.chat("Hi", adapter="odd", max_tokens=1)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            llm.chat(["Hi", "Hi"], adapter=["odd", "sql"], max_tokens=1)  # it is the one of before
-
-
-def test_names_of_adapters_are_unique(model: str) -> None:
-    folder = ROOT / "examples" / "adapters"
-    with pytest.raises(ValueError, match="two adapters are called sql: .*/slug and .*/sql; give one of them another name"):
-        heddle.LLM(model, {"sql": ADAPTERS["slug"]}, num_threads=2, adapter_dir=folder)
-    with pytest.raises(ValueError, match="the name base stands for the model without an adapter"):
-        heddle.LLM(model, {"base": ADAPTERS["slug"]}, num_threads=2)
-    with heddle.LLM(model, {"sql": ADAPTERS["sql"]}, num_threads=2, adapter_dir=folder) as llm:
-        assert llm.adapters == ["sql"]
-
-
 def test_what_cannot_run_raises_or_is_told(llm: heddle.LLM) -> None:
     with pytest.raises(ValueError, match='^prompt 1: unknown adapter "nobody"$'):
         llm.chat(["Hi", "Ho"], adapter=[None, "nobody"], **LONG)
@@ -491,21 +421,3 @@ def test_a_stream_keeps_its_model(model: str) -> None:
     gc.collect()
     assert "".join(stream) == stream.answer.text
     assert (stream.answer.finish_reason, len(stream.answer.token_ids)) == ("length", 8)
-
-
-def test_adapters_are_found_in_a_folder(llm: heddle.LLM, model: str) -> None:
-    """The bits of adapters that were added, where memory holds one at a time; no name leads out of the folder."""
-    names = ["opposite", "slug", "sql", "opposite"]
-    want = llm.chat([OPPOSITE[0]] * 4, adapter=names, max_tokens=6)
-    folder = ROOT / "examples" / "adapters"
-    with heddle.LLM(model, max_batch=2, num_threads=2, adapter_dir=folder, adapter_memory=4 << 20) as found:
-        got = found.chat([OPPOSITE[0]] * 4, adapter=names, max_tokens=6)
-        for name in ("../adapters/sql", str(folder / "sql"), "nobody", ".."):
-            with pytest.raises(ValueError, match="unknown adapter"):
-                found.chat("Hi", adapter=name)
-    with heddle.LLM(model, max_batch=2, num_threads=2, adapter_dir=folder, adapter_memory=1) as too_small:
-        told = too_small.chat(["Hi", "Ho"], adapter=["slug", None], max_tokens=1, keep_going=True)
-        assert [answer.error_code for answer in told] == ["out_of_memory", None]
-        with pytest.raises(MemoryError, match="slug: needs [0-9]+ bytes of adapter memory, there are 1 "):
-            too_small.chat("Hi", adapter="slug")
-    assert [(a.token_ids, a.logprobs) for a in got] == [(a.token_ids, a.logprobs) for a in want]

@@ -170,10 +170,10 @@ bool is_target(const AdapterConfig& config, const AdapterPlace& place) {
 }
 
 /// Reads the two halves of a place and what belongs to them. Where the halves are of two types both
-/// become f32, in which PEFT computes: what was converted comes to `converted`.
+/// become f32, in which PEFT computes: what must be converted comes to `converted`.
 LowRank read_halves(const files::SafetensorsFile& file, const AdapterConfig& config,
                     const AdapterPlace& place, const PlaceTensors& tensors,
-                    std::list<std::vector<float>>& converted) {
+                    std::vector<ConvertedHalf>& converted) {
   const std::string& path = file.path();
   check_halves(path, place, tensors);
   const auto &a = *tensors[Part::kA], &b = *tensors[Part::kB];
@@ -193,7 +193,9 @@ LowRank read_halves(const files::SafetensorsFile& file, const AdapterConfig& con
     const DType dtype = file.dtype(half);
     if (!is_mixed || dtype == DType::kFloat32) return half.data.data();
     const StoredValues stored{dtype, half.shape[0], half.shape[1], half.data.data()};
-    return std::as_bytes(std::span(converted.emplace_back(stored.floats()))).data();
+    const size_t num_bytes = static_cast<size_t>(stored.num_elements()) * sizeof(float);
+    converted.push_back({stored, files::ReservedBytes(num_bytes, path)});
+    return converted.back().floats.bytes().data();
   };
   return {.rank = rank,
           .in_features = a.shape[1],
@@ -226,7 +228,7 @@ StoredValues read_matrix(const files::SafetensorsFile& file,
 VocabularyPart read_part(const files::SafetensorsFile& file, const AdapterConfig& config,
                          const AdapterPlace& place, const PlaceTensors& tensors, bool is_saved,
                          const std::vector<int32_t>& token_ids,
-                         std::list<std::vector<float>>& converted) {
+                         std::vector<ConvertedHalf>& converted) {
   const std::string& path = file.path();
   VocabularyPart part;
   (void)read_matrix(file, tensors[Part::kOriginal]);  // it is checked, and nothing computes with it
@@ -282,6 +284,19 @@ PeftAdapter::PeftAdapter(std::string_view config_json, std::span<const std::byte
       config_(parse_adapter_config(config_json, name + kConfigFile)),
       tensors_(safetensors, name + kTensorFile) {
   read_tensors();
+  convert_halves();
+}
+
+void PeftAdapter::load() {
+  tensors_.load();
+  convert_halves();
+}
+
+void PeftAdapter::convert_halves() {
+  for (ConvertedHalf& half : converted_) {
+    const std::vector<float> values = half.stored.floats();
+    std::ranges::copy(std::as_bytes(std::span(values)), half.floats.fill(path()).begin());
+  }
 }
 
 void PeftAdapter::read_tensors() {

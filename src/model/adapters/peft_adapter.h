@@ -1,13 +1,13 @@
 #pragma once
 
 #include <cstddef>
-#include <list>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "files/bounded_open.h"
+#include "files/reserved_bytes.h"
 #include "files/safetensors.h"
 #include "model/adapters/adapter.h"
 #include "model/adapters/adapter_config.h"
@@ -18,6 +18,13 @@ namespace heddle::model {
 /// The folders of adapters in a folder that PeftModel.save_pretrained wrote of several, by name;
 /// none where it is itself the folder of an adapter.
 [[nodiscard]] std::vector<std::string> adapters_in(const std::string& folder);
+
+/// A half whose partner is of another type: what the file has of it, and the same in f32, which is
+/// there when the file's values are.
+struct ConvertedHalf {
+  StoredValues stored;
+  files::ReservedBytes floats;
+};
 
 /// A LoRA adapter as PEFT saves it: a folder with adapter_config.json and
 /// adapter_model.safetensors. What heddle does not compute is refused by name.
@@ -31,7 +38,7 @@ class PeftAdapter : public Adapter {
 
   [[nodiscard]] const AdapterConfig& config() const { return config_; }
 
-  void load() override { tensors_.load(); }
+  void load() override;
   /// Error(kInvalidArgument) unless every pair fits its layer. Pairs of q_proj, k_proj and v_proj
   /// also fit a layer that has them fused, and pairs of a fused layer one that does not, so long as
   /// no two are for the same rows; so do gate_proj and up_proj.
@@ -41,11 +48,12 @@ class PeftAdapter : public Adapter {
 
  private:
   void read_tensors();
+  void convert_halves();
   [[nodiscard]] std::vector<std::string> missing_modules(const ModelDims& dims) const;
 
   AdapterConfig config_;
   files::SafetensorsFile tensors_;
-  std::list<std::vector<float>> converted_;  // halves whose partners are of another type
+  std::vector<ConvertedHalf> converted_;
 };
 
 }  // namespace heddle::model

@@ -5,10 +5,10 @@
 #include "heddle/core/error.h"
 
 #include "files/json_value.h"
-#include "model/source/extra_tokens.h"
 #include "model/source/read_json.h"
 #include "model/source/setting_types.h"
-#include "model/source/vocabulary_pair.h"
+#include "model/source/text/extra_tokens.h"
+#include "model/source/text/vocabulary_pair.h"
 
 namespace heddle::model {
 namespace {

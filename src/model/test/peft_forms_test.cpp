@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "model/test/peft_cases.h"
+#include "temp_folder.h"
 
 // What trainers and versions of PEFT save beside the plain form.
 
@@ -58,6 +59,18 @@ TEST(PeftForms, BringsHalvesOfTwoTypesIntoF32) {
     EXPECT_EQ(pair.stored_a().floats(), expected(of_a, 'a', 2 * 4));
     EXPECT_EQ(pair.stored_b().floats(), expected(of_b, 'b', 20 * 2));
     EXPECT_EQ(adapter.pairs()[1].dtype, DType::kFloat16);
+
+    // Of a file the values are there once they are loaded, and as often as they are.
+    const testing::TempFolder folder;
+    (void)folder.write("adapter_config.json", kConfig);
+    (void)folder.write("adapter_model.safetensors", file);
+    PeftAdapter from_file(folder.path());
+    EXPECT_EQ(from_file.pairs()[0].dtype, DType::kFloat32);
+    for (int i = 0; i < 2; ++i) {
+      from_file.load();
+      EXPECT_EQ(from_file.pairs()[0].stored_a().floats(), expected(of_a, 'a', 2 * 4));
+      EXPECT_EQ(from_file.pairs()[0].stored_b().floats(), expected(of_b, 'b', 20 * 2));
+    }
   }
 }
 

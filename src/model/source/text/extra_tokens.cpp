@@ -1,4 +1,4 @@
-#include "model/source/extra_tokens.h"
+#include "model/source/text/extra_tokens.h"
 
 #include <algorithm>
 #include <array>

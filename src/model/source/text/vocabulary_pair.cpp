@@ -1,4 +1,4 @@
-#include "model/source/vocabulary_pair.h"
+#include "model/source/text/vocabulary_pair.h"
 
 #include <filesystem>
 #include <string_view>

@@ -16,172 +16,15 @@
 
 #include "heddle/c_engine.h"
 
+#include "engine/test/c_interface/c_engine_case.h"
 #include "engine/test/engine_cases.h"
 #include "engine/test/model_files.h"
-#include "engine/test/test_device.h"
 
 namespace heddle {
 namespace {
 
-heddle_string c_string(const std::string& text) { return {text.data(), text.size()}; }
-std::string text_of(heddle_string text) {
-  EXPECT_EQ(text.data[text.size], '\0');
-  return {text.data, text.size};
-}
-
-/// What a request has become, from its events.
-struct Answer {
-  std::string streamed{};
-  Completion completion{};
-  heddle_finish_reason reason = HEDDLE_FINISH_NONE;
-  heddle_request_error error_code = HEDDLE_ERROR_NONE;
-};
-
-void take(const heddle_engine_event& event, Answer& answer) {
-  EXPECT_EQ(answer.reason, HEDDLE_FINISH_NONE) << "an event after the last one";
-  answer.streamed += text_of(event.text);
-  answer.reason = event.finish_reason;
-  if (event.finish_reason == HEDDLE_FINISH_NONE) return;
-  answer.completion.text = text_of(event.answer);
-  answer.completion.token_ids.assign(event.token_ids, event.token_ids + event.num_tokens);
-  answer.completion.logprobs.assign(event.logprobs, event.logprobs + event.num_tokens);
-  const auto copy = [](auto& to, const auto* from, size_t count) { to.assign(from, from + count); };
-  Completion& to = answer.completion;
-  copy(to.top_token_ids, event.top_token_ids, event.num_top_logprobs);
-  copy(to.top_logprobs, event.top_logprobs, event.num_top_logprobs);
-  copy(to.prompt_logprobs, event.prompt_logprobs, event.num_prompt_logprobs);
-  copy(to.prompt_top_token_ids, event.prompt_top_token_ids, event.num_prompt_top_logprobs);
-  copy(to.prompt_top_logprobs, event.prompt_top_logprobs, event.num_prompt_top_logprobs);
-  answer.completion.prompt_tokens = event.prompt_tokens;
-  answer.completion.error = text_of(event.error);
-  answer.error_code = event.error_code;
-  EXPECT_EQ(answer.error_code != HEDDLE_ERROR_NONE, answer.reason == HEDDLE_FINISH_ERROR);
-  EXPECT_EQ(answer.streamed, answer.completion.text);
-}
-
-void take_all(void* user_data, const heddle_engine_event* event) {
-  take(*event, *static_cast<Answer*>(user_data));
-}
-
-class CEngine : public ::testing::Test {
- protected:
-  const std::string device = testing::test_device();
-  CEngine() {
-    const heddle_engine_options options = small_options();
-    EXPECT_EQ(heddle_engine_create(&engine, c_string(path), &options), HEDDLE_OK)
-        << heddle_engine_last_error();
-    add("first", first);
-  }
-  ~CEngine() override { heddle_engine_destroy(engine); }
-
-  heddle_engine_options small_options() const {
-    heddle_engine_options options;
-    heddle_engine_options_init(&options);
-    options.max_batch = 4;
-    options.num_threads = 1;
-    options.page_size = 4;
-    options.device = c_string(device);
-    return options;
-  }
-
-  void add(const std::string& name, const std::string& folder, bool replace = false) {
-    EXPECT_EQ(heddle_engine_add_adapter(engine, c_string(name), c_string(folder), replace),
-              HEDDLE_OK)
-        << heddle_engine_last_error();
-  }
-
-  /// The request in C, until the next call; it points into `request`.
-  heddle_engine_request c_request(const Request& request) {
-    heddle_engine_request c;
-    heddle_engine_request_init(&c);
-    c.token_ids = request.token_ids->data();
-    c.num_token_ids = request.token_ids->size();
-    c.adapter = c_string(request.adapter);
-    list.clear();
-    for (const auto& [name, scale] : request.adapters) list.push_back({c_string(name), scale});
-    c.adapters = list.data();
-    c.num_adapters = list.size();
-    c.max_tokens = request.max_tokens;
-    c.ignore_end = request.ignore_end;
-    c.temperature = request.sampling.temperature;
-    c.seed = request.sampling.seed;
-    c.repetition_penalty = request.sampling.repetition_penalty;
-    c.presence_penalty = request.sampling.presence_penalty;
-    c.frequency_penalty = request.sampling.frequency_penalty;
-    static const heddle_token_bias bias{7, 2.5f};
-    static const heddle_string word{"b", 1};
-    c.logit_bias = &bias;
-    c.num_logit_bias = request.logit_bias.size();
-    c.min_tokens = request.min_tokens;
-    c.top_logprobs = request.top_logprobs;
-    c.prompt_logprobs = request.prompt_logprobs;
-    c.stop_token_ids = request.stop_token_ids.data();
-    c.num_stop_token_ids = request.stop_token_ids.size();
-    c.bad_words = &word;
-    c.num_bad_words = request.bad_words.size();
-    return c;
-  }
-  int64_t submit(const heddle_engine_request& request) {
-    int64_t id = -1;
-    EXPECT_EQ(heddle_engine_submit(engine, &request, &id), HEDDLE_OK) << heddle_engine_last_error();
-    return id;
-  }
-  /// Polls until so many requests have ended.
-  std::map<int64_t, Answer> poll(size_t num_requests) {
-    std::map<int64_t, Answer> answers;
-    for (size_t num_ended = 0; num_ended < num_requests;) {
-      heddle_engine_event* event = nullptr;
-      EXPECT_EQ(heddle_engine_poll(engine, -1, &event), HEDDLE_OK);
-      if (event == nullptr) break;
-      take(*event, answers[event->request]);
-      if (event->finish_reason != HEDDLE_FINISH_NONE) ++num_ended;
-      heddle_engine_event_destroy(event);
-    }
-    return answers;
-  }
-  /// The same by the C++ engine.
-  std::vector<Completion> expected(const std::vector<Request>& requests,
-                                   const std::string& folder) {
-    Engine cpp(EngineOptions{
-        .model_path = path, .device = testing::test_device(), .max_batch = 2, .num_threads = 1});
-    (void)cpp.add_adapter("first", folder);
-    return testing::run_all(cpp, requests);
-  }
-
-  static std::vector<Request> requests() {
-    std::vector<Request> all;
-    for (int i = 0; i < 9; ++i) {
-      all.push_back(testing::endless_request({1 + i, 2, 3}, 5 + i % 4));
-      if (i % 2 == 1) all.back().adapter = "first";
-      Request& each = all.back();
-      if (i % 4 == 2) each.adapters = {{"first", 0.5f}};
-      each.sampling = {.temperature = i % 3 == 0 ? 0.0f : 1.0f, .seed = i};
-      if (i % 4 == 1) each.sampling.repetition_penalty = 2.0f;
-      if (i % 4 == 2) each.sampling.presence_penalty = 1.0f;
-      if (i % 4 == 3) each.sampling.frequency_penalty = -1.0f;
-      if (i % 2 == 1) each.logit_bias = {{7, 2.5f}};
-      if (i % 3 == 1) each.min_tokens = 2, each.stop_token_ids = {7};
-      if (i % 3 == 2) each.bad_words = {"b"};
-      each.top_logprobs = i % 3;
-      each.prompt_logprobs = i % 2 == 0;
-    }
-    return all;
-  }
-
-  testing::RandomModel model;
-  std::string path = model.path();
-  std::string first = model.adapter_folder("first", 3);
-  const std::string name = "first";  // of this adapter
-  std::string second = model.adapter_folder("second", 5);
-  std::vector<heddle_engine_adapter> list;  // of the last c_request
-  heddle_engine* engine = nullptr;
-};
-
-void expect_failure(const char* message, heddle_status status) {
-  EXPECT_EQ(status, HEDDLE_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(heddle_engine_last_error()).find(message), std::string::npos)
-      << heddle_engine_last_error();
-}
+using testing::Answer, testing::c_string, testing::CEngine, testing::expect_failure;
+using testing::take, testing::take_all, testing::text_of;
 
 TEST_F(CEngine, AnswersByPollAndByCallbackHaveTheBitsOfCpp) {
   const std::vector<Request> all = requests();
@@ -366,6 +209,8 @@ TEST_F(CEngine, WhatIsOddAboutAnAdapterIsToldOrAnError) {
   std::getline(std::ifstream(file), config, '\0');
   config.insert(1, R"("rank_patern": {}, )");
   std::ofstream(file) << config;
+  const testing::TempFolder folder;
+  const std::string plain = folder.write("plain.gguf", plain_file());
   std::vector<std::string> told;
   heddle_engine_options options = small_options();
   options.user_data = &told;
@@ -373,7 +218,7 @@ TEST_F(CEngine, WhatIsOddAboutAnAdapterIsToldOrAnError) {
     static_cast<std::vector<std::string>*>(to)->push_back(text_of(warning));
   };
   heddle_engine* other = nullptr;
-  ASSERT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_OK);
+  ASSERT_EQ(heddle_engine_create(&other, c_string(plain), &options), HEDDLE_OK);
   EXPECT_EQ(heddle_engine_add_adapter(other, c_string("first"), c_string(first), false), HEDDLE_OK);
   EXPECT_TRUE(told.empty());
   EXPECT_EQ(heddle_engine_add_adapter(other, c_string("odd"), c_string(odd), false), HEDDLE_OK);
@@ -381,11 +226,37 @@ TEST_F(CEngine, WhatIsOddAboutAnAdapterIsToldOrAnError) {
   EXPECT_NE(told[0].find("'rank_patern' is a field that heddle does not know"), std::string::npos);
   heddle_engine_destroy(other);
   options.strict = true;
-  ASSERT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_OK);
+  ASSERT_EQ(heddle_engine_create(&other, c_string(plain), &options), HEDDLE_OK);
   expect_failure("did you mean rank_pattern?",
                  heddle_engine_add_adapter(other, c_string("odd"), c_string(odd), false));
   EXPECT_EQ(told.size(), 1u);
   heddle_engine_destroy(other);
+}
+
+TEST_F(CEngine, WhatIsOddAboutTheModelIsToldOrAnError) {
+  const testing::TempFolder folder;
+  const std::string file = folder.write("g.json", R"({"temperature": 0.5, "num_beams": 4})");
+  std::vector<std::string> told;
+  heddle_engine_options options = small_options();
+  options.generation_config = c_string(file);
+  options.user_data = &told;
+  options.on_warning = [](void* to, heddle_string warning) {
+    static_cast<std::vector<std::string>*>(to)->push_back(text_of(warning));
+  };
+  heddle_engine* other = nullptr;
+  ASSERT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_OK);
+  heddle_engine_destroy(std::exchange(other, nullptr));
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0].find(path + ": has no tokenizer.ggml.pre, "), 0u) << told[0];
+  const std::string says = file + ": num_beams is 4, which heddle does not do";
+  EXPECT_EQ(told[1], says);
+  options.strict = true;
+  const std::string plain = folder.write("plain.gguf", plain_file());
+  for (const auto& [model, sentence] : {std::pair(path, told[0]), {plain, says}}) {
+    expect_failure(sentence.c_str(), heddle_engine_create(&other, c_string(model), &options));
+    EXPECT_EQ(other, nullptr);
+  }
+  EXPECT_EQ(told.size(), 2u);
 }
 
 TEST_F(CEngine, WrongArgumentsAreNamed) {
