@@ -330,7 +330,7 @@ def test_gguf_in_parts(case: Case, tmp_path: pathlib.Path) -> None:
     parts = sorted(path.name for path in tmp_path.iterdir())
     assert parts == [f"model-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
     check("GGUF in parts", tmp_path / parts[0], model, make_rows(seed))
-    with pytest.raises(RuntimeError, match="is part 2 of 3, the model is named by its first part"):
+    with pytest.raises(RuntimeError, match="is part 2 of 3; name the model by its first part"):
         run(tmp_path / parts[1], [])
     (tmp_path / parts[2]).unlink()
     with pytest.raises(RuntimeError, match=parts[2]):

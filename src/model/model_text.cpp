@@ -220,7 +220,7 @@ void refuse_media(const Json& messages) {
       const std::string_view name = files::text_of(*type);
       if (std::ranges::find(kMediaTypes, name) == std::end(kMediaTypes)) continue;
       throw_error(ErrorCode::kUnsupported, "messages[", i, "].content[", j, "] is of type ", name,
-                  ": images, sound and video are not supported, models take text alone here");
+                  ": images, sound and video are not supported; only text is");
     }
   }
 }
@@ -245,8 +245,9 @@ std::string render_chat(const chat_template::ChatTemplates& templates, const Cha
   refuse_media(*messages);
   std::optional<ContinuedMessage> continued;
   if (chat.continue_final_message) {
-    HEDDLE_CHECK(!chat.add_generation_prompt,
-                 "continue_final_message and add_generation_prompt are both set");
+    HEDDLE_CHECK(
+        !chat.add_generation_prompt,
+        "continue_final_message and add_generation_prompt are both set; set only one of them");
     continued.emplace(*messages, mark_for(chat));
   }
   std::string text =

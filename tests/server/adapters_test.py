@@ -157,7 +157,7 @@ class Warnings(Files):
     def test_what_is_odd_is_a_warning_and_with_strict_an_error(self):
         cases = (({"rank_patern": {"q_proj": 1}}, "'rank_patern' is a field that heddle does not know, and so is ignored; did you mean rank_pattern?"),
                  ({"base_model_name_or_path": "acme/other-7b"}, "was made for acme/other-7b, the model is "),
-                 ({"target_modules": ["q_proj", "lm_head"]}, "has nothing for 1 module that target_modules of "))
+                 ({"target_modules": ["q_proj", "lm_head"]}, "has no tensors for 1 module that target_modules of "))
         for fields, sentence in cases:
             with self.subTest(sentence):
                 shutil.rmtree(self.root / "a0")

@@ -269,7 +269,7 @@ def test_weights_as_bin(tmp_path: pathlib.Path) -> None:
     torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
     (tmp_path / "model.safetensors").unlink()
     said = refusal(tmp_path)
-    assert "pytorch_model.bin: is of pickles, which heddle does not read" in said
+    assert "pytorch_model.bin: holds pickles, which heddle does not read" in said
     code = re.search(r'python -c "(.*)"', said)
     assert code
     subprocess.run([sys.executable, "-c", code.group(1)], check=True, capture_output=True)
@@ -298,7 +298,7 @@ def test_tensors_without_a_place(tmp_path: pathlib.Path) -> None:
     edit_tensors(tmp_path / "model.safetensors", lambda all: all | {"v_head.summary.weight": torch.zeros(1, 64)})
     got = answer(tmp_path)
     assert got["token_ids"] == want
-    assert "1 tensor, 'v_head.summary.weight', of no part of a llama model, not loaded" in got["stderr"]
+    assert "1 tensor, 'v_head.summary.weight', not loaded: not part of a llama model" in got["stderr"]
     assert "v_head" in refusal(tmp_path, "--strict")
     edit_tensors(tmp_path / "model.safetensors", lambda all: all | {"model.layers.0.self_attn.q_proj.bias": torch.zeros(64)})
     assert "'model.layers.0.self_attn.q_proj.bias' has no place in a llama model" in refusal(tmp_path)
@@ -327,7 +327,7 @@ def test_an_index_that_lists_more_than_the_files_have(tmp_path: pathlib.Path) ->
     index.write_text(json.dumps(listed))
     got = answer(tmp_path)
     assert got["token_ids"] == want
-    assert "lists 1 tensor, 'model.layers.0.self_attn.masked_bias', that no file has" in got["stderr"]
+    assert "lists 1 tensor, 'model.layers.0.self_attn.masked_bias', which no file has" in got["stderr"]
 
 
 @pytest.mark.parametrize("value", [None, []])

@@ -132,7 +132,7 @@ def test_folder(half: Half, tied: bool, tmp_path: pathlib.Path) -> None:
     rows = make_rows(seed)
     result = check(tmp_path, rows, model)
     assert len(result["notes"]) == 1
-    assert "its text half alone is loaded, without " in result["notes"][0]
+    assert "only its text half is loaded, without " in result["notes"][0]
     write_names_of(model, tmp_path)
     assert check(tmp_path, rows, model) | {"notes": []} == result | {"notes": []}
 
@@ -249,7 +249,7 @@ def test_adapter_of_what_sees_images_is_refused(half: Half, tmp_path: pathlib.Pa
     model = make_whole(half, 1)
     model.save_pretrained(tmp_path / "model")
     make_adapter(model, tmp_path / "a", 1)  # of all linear layers
-    with pytest.raises(RuntimeError, match=r"adapter_model.safetensors: tensor '.*(visual|vision_tower|projector).*' is for what sees images"):
+    with pytest.raises(RuntimeError, match=r"adapter_model.safetensors: tensor '.*(visual|vision_tower|projector).*' is for the image or audio part"):
         run(tmp_path / "model", [], "--adapter", f"a={tmp_path / 'a'}")
 
 

@@ -81,8 +81,9 @@ TEST(MadeEngine, RefusesWhatItCannotMake) {
       R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1, "hidden_size": 40,
           "intermediate_size": 64, "num_attention_heads": 4, "vocab_size": 300,
           "max_position_embeddings": 64})";
-  testing::expect_invalid({"made: rows of ", "have 40 elements", "no whole blocks of Q8_0"},
-                          [&] { (void)make_engine(odd, 0, {.device = "cpu", .weights = "q8_0"}); });
+  testing::expect_invalid(
+      {"made: rows of ", "have 40 elements", "not a whole number of blocks of Q8_0"},
+      [&] { (void)make_engine(odd, 0, {.device = "cpu", .weights = "q8_0"}); });
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ class ConfigReader {
     const auto* type = find("peft_type");
     if (type == nullptr && (find("fine_tune_type") != nullptr || find("lora_parameters"))) {
       throw_error(ErrorCode::kUnsupported, config_.path,
-                  ": is of MLX-LM, whose adapters store other tensors than PEFT's; merge it with "
+                  ": is an MLX-LM adapter, whose tensors differ from PEFT's; merge it with "
                   "mlx_lm.fuse and run the model that this writes, or convert it to PEFT's format");
     }
     HEDDLE_CHECK(type != nullptr, config_.path, ": has no peft_type, expected \"LORA\"");
@@ -382,7 +382,7 @@ float AdapterConfig::scale_of(std::string_view module) const {
   const double rank = static_cast<double>(rank_of(module));
   const float scale = static_cast<float>(alpha / (use_rslora ? std::sqrt(rank) : rank));
   HEDDLE_CHECK(std::isfinite(scale), path, ": the scale of ", files::printable(module), " is ",
-               alpha, " over a function of rank ", rank, ", which is no finite f32");
+               alpha, " over a function of rank ", rank, ", which is not a finite f32");
   return scale;
 }
 

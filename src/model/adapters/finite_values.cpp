@@ -85,8 +85,8 @@ void check(const Adapter& adapter, const StoredValues& values, std::optional<DTy
     if (std::isfinite(number)) {
       throw_error(ErrorCode::kInvalidArgument, adapter.path(), ": tensor ",
                   files::quote(values.name), " has ", number, " at [", at / values.columns, ", ",
-                  at % values.columns, "], which ", *rounded_to,
-                  ", in which the GPU computes, does not hold");
+                  at % values.columns, "], which is out of range for ", *rounded_to,
+                  ", the type that the GPU computes in");
     }
     throw_error(ErrorCode::kInvalidArgument, adapter.path(), ": tensor ", files::quote(values.name),
                 " has ", std::isnan(number) ? "NaN" : "infinity", " at [", at / values.columns,

@@ -43,7 +43,7 @@ GgufAdapter::GgufAdapter(const std::string& path, const DecoderConfig& config,
     const bool is_a = tensor.name.ends_with(kA);
     if (!is_a && !tensor.name.ends_with(kB)) {
       throw_error(ErrorCode::kUnsupported, path, ": tensor ", files::quote(tensor.name),
-                  " is none of lora_a and lora_b");
+                  " is neither lora_a nor lora_b");
     }
     const std::string_view name = tensor.name.substr(0, tensor.name.size() - kA.size());
     Halves& both = halves[std::string(name)];
@@ -53,7 +53,8 @@ GgufAdapter::GgufAdapter(const std::string& path, const DecoderConfig& config,
   read_parts(config, halves);
   for (const auto& [name, both] : halves) {  // what is left
     throw_error(ErrorCode::kUnsupported, path, ": tensor ", files::quote(name),
-                " is for no linear layer of the model, which has ", config.num_layers, " layers");
+                " belongs to no linear layer of the model, which has ", config.num_layers,
+                " layers");
   }
   HEDDLE_CHECK(invocation_tokens_.empty() || !embedding_.pair, path,
                ": adapter.alora.invocation_tokens is not supported for an adapted embedding");
@@ -160,7 +161,7 @@ LowRank GgufAdapter::read_halves(std::string_view name, const Halves& halves, bo
   // As in llama.cpp, where an alpha of 0 means a scale of 1.
   pair.scale = alpha == 0 ? 1.0f : static_cast<float>(alpha / static_cast<double>(rank));
   HEDDLE_CHECK(std::isfinite(pair.scale), path_, ": adapter.lora.alpha is ", alpha, " for rank ",
-               rank, ", which gives no finite scale");
+               rank, ", which does not give a finite scale");
   pair.a = reinterpret_cast<const std::byte*>(keep(std::move(values)));
   pair.b = reinterpret_cast<const std::byte*>(keep(values_of(b)));
   pair.a_name = a.name;

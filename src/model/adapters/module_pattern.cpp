@@ -90,7 +90,7 @@ void ModulePattern::compile(const std::string& expression) {
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
                     PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
   HEDDLE_CHECK(code != nullptr, context_, " has ", files::quote(key_),
-               ", which is no regular expression: ", message_of(error));
+               ", which is not a valid regular expression: ", message_of(error));
   code_ = std::make_shared<Code>(Code{own(code)});
 }
 

@@ -87,15 +87,16 @@ TensorsByPlace sort_tensors(const files::SafetensorsFile& file, std::string& dec
   std::string adapter;  // its name, where tensors have it
   for (const files::SafetensorsTensor& tensor : file.tensors()) {
     if (is_of_other_half(tensor.name)) {
-      throw_error(ErrorCode::kUnsupported, file.path(), ": tensor ", files::quote(tensor.name),
-                  " is for what sees images or hears, of which heddle loads nothing; train the "
-                  "adapter with target_modules of the language model alone, or with "
-                  "exclude_modules");
+      throw_error(
+          ErrorCode::kUnsupported, file.path(), ": tensor ", files::quote(tensor.name),
+          " is for the image or audio part of the model, which heddle does not load; train the "
+          "adapter with target_modules of the language model alone, or with "
+          "exclude_modules");
     }
     const auto parsed = parse_peft_name(tensor.name);
     if (!parsed) {
       throw_error(ErrorCode::kUnsupported, file.path(), ": tensor ", files::quote(tensor.name),
-                  " is none of lora_A and lora_B of a layer's q_proj, k_proj, v_proj, o_proj, "
+                  " is not lora_A or lora_B of a layer's q_proj, k_proj, v_proj, o_proj, "
                   "gate_proj, up_proj, down_proj, qkv_proj or gate_up_proj, nor of embed_tokens "
                   "or lm_head");
     }
@@ -149,7 +150,7 @@ StoredValues read_vector(const files::SafetensorsFile& file, const AdapterConfig
                  " is true");
     return {};
   }
-  HEDDLE_CHECK(is_set, file.path(), ": tensor ", files::quote(tensor->name), " is there, yet ",
+  HEDDLE_CHECK(is_set, file.path(), ": tensor ", files::quote(tensor->name), " is present, but ",
                field, " of ", config.path, may_lack ? " is \"none\"" : " is false");
   const int64_t size = tensors[Part::kB]->shape[0];
   HEDDLE_CHECK(tensor->shape == std::vector<int64_t>{size}, file.path(), ": tensor ",
@@ -384,11 +385,10 @@ std::vector<std::string> PeftAdapter::warnings(const ModelDims& dims) const {
   const std::vector<std::string> missing = missing_modules(dims);
   if (missing.empty()) return all;
   std::ostringstream text;
-  text << tensors_.path() << ": has nothing for " << missing.size()
+  text << tensors_.path() << ": has no tensors for " << missing.size()
        << (missing.size() == 1 ? " module" : " modules") << " that target_modules of "
        << config_.path << " names, the first is " << missing.front() << "; "
-       << (missing.size() == 1 ? "it stays" : "they stay") << " as the base model has "
-       << (missing.size() == 1 ? "it" : "them");
+       << (missing.size() == 1 ? "it stays" : "they stay") << " as in the base model";
   all.push_back(text.str());
   return all;
 }

@@ -59,7 +59,7 @@ void refuse_experts(const Settings& settings) {
        {SettingName{"", "expert_count"}, {"num_local_experts", ""}, {"num_experts", ""}}) {
     if (!settings.has(name) || settings.integer(name) == 0) continue;
     throw_error(ErrorCode::kUnsupported, settings.where(name), " is ", settings.integer(name),
-                ", supported: 0 (mixtures of experts are not)");
+                ", supported: 0 (mixtures of experts are not supported)");
   }
 }
 
@@ -162,7 +162,7 @@ void refuse_quantized(const Settings& settings) {
   }
   if (!settings.has({"quantization_config", ""})) return;
   throw_error(ErrorCode::kUnsupported, settings.where(method), " is ",
-              files::printable(settings.text_or(method, "not said")),
+              files::printable(settings.text_or(method, "not given")),
               ", weights of that kind are not supported; take the model in bfloat16 or as GGUF");
 }
 

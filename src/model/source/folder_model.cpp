@@ -67,9 +67,9 @@ files::JsonTree read_model_config(const std::string& folder) {
     if (entry.path().extension() != ".gguf") continue;
     names += (names.empty() ? "" : ", ") + files::printable(entry.path().filename().string());
   }
-  HEDDLE_CHECK(
-      names.empty(), folder, ": has no ", kConfig,
-      ", but GGUF files, name one of them instead of the folder: ", files::printable(names, 400));
+  HEDDLE_CHECK(names.empty(), folder, ": has no ", kConfig,
+               " but has GGUF files; name one of them instead of the folder: ",
+               files::printable(names, 400));
   HEDDLE_CHECK(!fs::exists(folder + "/adapter_config.json", error), folder,
                ": is the folder of an adapter, expected that of the model that it was made for");
   throw_error(ErrorCode::kInvalidArgument, folder, ": has no ", kConfig,
@@ -125,12 +125,12 @@ void FolderModel::leave_out_tensors(bool is_text_half) {
     for (const std::string& name : *names) weights_.leave_out(name);
   }
   if (is_text_half) {
-    notes_.push_back(folder_ + ": the model takes more than text, its text half alone is loaded" +
+    notes_.push_back(folder_ + ": the model takes more than text; only its text half is loaded" +
                      (other_half.empty() ? "" : ", without " + shown(other_half)));
   }
   if (!outside.empty()) {
-    warnings_.push_back(weights_.path() + ": " + shown(outside) + ", of no part of a " +
-                        config_.family + " model, not loaded");
+    warnings_.push_back(weights_.path() + ": " + shown(outside) + ", not loaded: not part of a " +
+                        config_.family + " model");
   }
   if (!past_the_last.empty()) {
     warnings_.push_back(weights_.path() + ": " + shown(past_the_last) +
@@ -142,7 +142,7 @@ void FolderModel::leave_out_tensors(bool is_text_half) {
     return name.ends_with(names_.ignored_suffix) || (is_text_half && is_of_other_half(name));
   });
   if (!missing.empty()) {
-    warnings_.push_back(weights_.path() + ": lists " + shown(missing) + ", that no file has");
+    warnings_.push_back(weights_.path() + ": lists " + shown(missing) + ", which no file has");
   }
 }
 

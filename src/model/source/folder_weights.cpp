@@ -36,7 +36,7 @@ bool is_plain_name(std::string_view name) {
   for (const char* name : {"/pytorch_model.bin", "/pytorch_model.bin.index.json"}) {
     if (!has(name)) continue;
     throw_error(ErrorCode::kUnsupported, folder, name,
-                ": is of pickles, which heddle does not read; this makes safetensors of them: "
+                ": holds pickles, which heddle does not read; this converts them to safetensors: "
                 "python -c \"import transformers; "
                 "transformers.AutoModelForCausalLM.from_pretrained('",
                 folder, "', torch_dtype='auto').save_pretrained('", folder, "')\"");
@@ -44,7 +44,8 @@ bool is_plain_name(std::string_view name) {
   for (const char* name : {"/consolidated.safetensors", "/consolidated.00.pth"}) {
     if (!has(name)) continue;
     throw_error(ErrorCode::kUnsupported, folder, name,
-                ": has its maker's own names of tensors; take the model in the form of "
+                ": has tensor names of its maker's own, which heddle does not read; take the model "
+                "in the form of "
                 "transformers, with config.json and model.safetensors");
   }
   throw_error(ErrorCode::kInvalidArgument, folder,
@@ -85,7 +86,7 @@ void FolderWeights::open_listed(const std::string& folder, const std::string& in
     const files::Json& file = member.value();
     HEDDLE_CHECK(file.is_string() && is_plain_name(files::text_of(file)), index_path,
                  ": weight_map puts ", files::quote(tensor),
-                 " into something that is no file of this folder");
+                 " into something that is not a file of this folder");
     listed[tensor] = files::text_of(file);
     names.insert(listed[tensor]);
   }
@@ -98,7 +99,7 @@ void FolderWeights::open_listed(const std::string& folder, const std::string& in
     }
     HEDDLE_CHECK(found->second.file->path() == folder + "/" + file, index_path,
                  ": weight_map puts ", files::quote(tensor), " into ", files::quote(file),
-                 ", it lies in ", found->second.file->path());
+                 ", but it is in ", found->second.file->path());
   }
 }
 

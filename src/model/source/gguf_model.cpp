@@ -127,8 +127,7 @@ void GgufModel::open_parts() {
                ", expected up to ", kMaxParts);
   const auto number = first.get<int64_t>(kSplitNo);
   HEDDLE_CHECK(number == 0, first.path(), ": is part ", number + 1, " of ", count,
-               ", the model is named by its first part, whose name ends in ",
-               part_suffix(1, count));
+               "; name the model by its first part, whose name ends in ", part_suffix(1, count));
   const std::string suffix = part_suffix(1, count);
   HEDDLE_CHECK(first.path().ends_with(suffix), first.path(), ": is the first of ", count,
                " parts, expected a name that ends in ", suffix);
@@ -158,7 +157,7 @@ std::vector<std::string> GgufModel::warnings() const { return read_text_warnings
 std::vector<std::string> GgufModel::notes() const {
   const std::string architecture(files_.front().get<std::string_view>("general.architecture"));
   if (!architecture.ends_with("vl")) return {};
-  return {path() + ": the model takes more than text, its text half alone is loaded"};
+  return {path() + ": the model takes more than text; only its text half is loaded"};
 }
 
 std::vector<int32_t> GgufModel::end_tokens() const { return read_end_tokens(files_.front()); }

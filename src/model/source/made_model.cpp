@@ -24,7 +24,7 @@ void MadeWeights::add_vector(std::string name, int64_t size) {
 
 void MadeWeights::add_matrix(std::string name, int64_t rows, int64_t columns) {
   HEDDLE_CHECK(columns % block_size(type_) == 0, path_, ": rows of ", files::quote(name), " have ",
-               columns, " elements, which are no whole blocks of ", heddle::name(type_));
+               columns, " elements, not a whole number of blocks of ", heddle::name(type_));
   tensors_.insert_or_assign(std::move(name), Extents{2, rows, columns});
 }
 

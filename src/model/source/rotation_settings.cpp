@@ -37,7 +37,7 @@ class FolderRotation {
       rotation_.ntk_factor = positive("factor");
       rotation_.original_context = config_.context_length;
       HEDDLE_CHECK(rotation_.params.rotary_dim > 2, settings_.path(),
-                   ": heads turn in 2 elements, dynamic scaling needs more");
+                   ": only 2 elements of a head are rotated, dynamic scaling needs more");
     } else if (type == "llama3") {
       read_llama3();
     } else if (type == "longrope" ||
@@ -68,7 +68,7 @@ class FolderRotation {
     rope.rotary_dim = static_cast<int>(part * static_cast<double>(config_.head_dim));
     HEDDLE_CHECK(rope.rotary_dim >= 2 && rope.rotary_dim % 2 == 0, where("partial_rotary_factor"),
                  " is ", part, ": ", rope.rotary_dim, " of the ", config_.head_dim,
-                 " elements of a head turn, expected an even number of them");
+                 " elements of a head are rotated, expected an even number of them");
   }
 
   /// The length that the model was trained for before it was stretched.

@@ -291,9 +291,10 @@ TEST(AdapterConfig, RefusesWhatIsNoConfiguration) {
 }
 
 TEST(AdapterConfig, BoundsItsExpressions) {
-  expect_refused({"rank_pattern has 'q[', which is no regular expression: missing terminating ]"},
-                 R"("rank_pattern": {"q[": 2})");
-  expect_refused({"target_modules has '(', which is no regular expression"},
+  expect_refused(
+      {"rank_pattern has 'q[', which is not a valid regular expression: missing terminating ]"},
+      R"("rank_pattern": {"q[": 2})");
+  expect_refused({"target_modules has '(', which is not a valid regular expression"},
                  R"("target_modules": "(")");
   expect_refused({"an expression of ", "at most 4096 are read"},
                  std::string(R"("target_modules": ")") + std::string(5000, 'a') + '"');

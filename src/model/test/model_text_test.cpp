@@ -127,7 +127,7 @@ TEST(ModelText, ImagesAreRefusedByName) {
   for (const char* type : {"image", "image_url", "input_audio", "video"}) {
     EXPECT_EQ(with(R"({"type": ")" + std::string(type) + R"(", "url": "x"})"),
               "messages[1].content[1] is of type " + std::string(type) +
-                  ": images, sound and video are not supported, models take text alone here");
+                  ": images, sound and video are not supported; only text is");
   }
   EXPECT_EQ(with(R"({"type": "text", "text": "image"})"), "no error");
   EXPECT_EQ(with(R"({"type": 3}, "image", null)"), "no error");

@@ -111,7 +111,7 @@ TEST(PeftAdapter, RefusesTensorsThatAreNoPartOfIt) {
     std::vector<Tensor> tensors = whole_adapter();
     tensors.push_back({name, "F16", {2, 4}});
     expect_refused(ErrorCode::kUnsupported,
-                   {"dir/adapter_model.safetensors: tensor '", name.c_str(), "is none of lora_A"},
+                   {"dir/adapter_model.safetensors: tensor '", name.c_str(), "is not lora_A"},
                    tensors);
   }
   expect_refused({"dir/adapter_model.safetensors: holds no tensor"}, {});
@@ -163,7 +163,7 @@ TEST(PeftAdapter, ReadsWhatBelongsToAPair) {
       EXPECT_EQ(*values.data, std::byte{'c'});
       EXPECT_FALSE((field[0] == 'u' ? pair.bias : pair.magnitude).is_present());
     }
-    expect_refused({"is there, yet", field, "is false"}, tensors,
+    expect_refused({"is present, but", field, "is false"}, tensors,
                    R"({"peft_type": "LORA", "r": 2})");
     tensors[2].shape = {21};
     expect_refused({"has shape [21], expected [20]"}, tensors, config);
@@ -390,7 +390,7 @@ TEST(PeftAdapter, ReadsTheExamples) {
   adapter.check_fits(other);
   const std::vector<std::string> warnings = adapter.warnings(other);
   ASSERT_EQ(warnings.size(), 1u);
-  EXPECT_NE(warnings[0].find("has nothing for 2 modules"), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[0].find("has no tensors for 2 modules"), std::string::npos) << warnings[0];
   EXPECT_NE(warnings[0].find("the first is model.layers.30.self_attn.v_proj"), std::string::npos);
 }
 

@@ -84,19 +84,20 @@ TEST(PeftForms, WarnsAsPeftOfModulesWithoutTensors) {
   std::vector<Tensor> tensors = whole_adapter();
   EXPECT_EQ(warnings(tensors, small_dims()), std::vector<std::string>());
   tensors.resize(4);  // the adapter of a model with one layer
-  EXPECT_EQ(warnings(tensors, small_dims()),
-            (std::vector<std::string>{
-                "dir/adapter_model.safetensors: has nothing for 2 modules that target_modules of "
-                "dir/adapter_config.json names, the first is model.layers.1.self_attn.q_proj; they "
-                "stay as the base model has them"}));
+  EXPECT_EQ(
+      warnings(tensors, small_dims()),
+      (std::vector<std::string>{
+          "dir/adapter_model.safetensors: has no tensors for 2 modules that target_modules of "
+          "dir/adapter_config.json names, the first is model.layers.1.self_attn.q_proj; they "
+          "stay as in the base model"}));
   tensors.resize(2);
   ModelDims one_layer = small_dims();
   one_layer.num_layers = 1;
   EXPECT_EQ(warnings(tensors, one_layer),
             (std::vector<std::string>{
-                "dir/adapter_model.safetensors: has nothing for 1 module that target_modules of "
+                "dir/adapter_model.safetensors: has no tensors for 1 module that target_modules of "
                 "dir/adapter_config.json names, the first is model.layers.0.mlp.down_proj; it "
-                "stays as the base model has it"}));
+                "stays as in the base model"}));
   one_layer.fused_qkv = true;  // q_proj of the adapter is a part of qkv_proj
   tensors = whole_adapter();
   tensors.resize(4);
@@ -107,7 +108,7 @@ TEST(PeftForms, ReadsBiasesInPlaceOfTheLayers) {
   std::vector<Tensor> tensors = whole_adapter();
   const std::string bias = "base_model.model.model.layers.0.self_attn.q_proj.base_layer.bias";
   tensors.push_back({bias, "F32", {20}});
-  expect_refused({"base_layer.bias' is there, yet bias of", "is \"none\""}, tensors);
+  expect_refused({"base_layer.bias' is present, but bias of", "is \"none\""}, tensors);
   std::string config = kConfig;
   config.back() = ',';
   for (const char* which : {"all", "lora_only"}) {

@@ -91,7 +91,7 @@ TEST(FolderModel, SaysWhatAFolderWithoutAModelIs) {
   small.folder.write("adapter_config.json", "{}");
   expect_invalid({"is the folder of an adapter"}, [&] { open(small); });
   small.folder.write("tiny.gguf", "GGUF");
-  expect_invalid({"has no config.json, but GGUF files, name one of them", "tiny.gguf"},
+  expect_invalid({"has no config.json but has GGUF files; name one of them", "tiny.gguf"},
                  [&] { open(small); });
   small.folder.write("config.json", small.config.dump());
   small.folder.write("pytorch_model.bin", "PK");
@@ -140,7 +140,7 @@ TEST(FolderModel, RefusesQuantizedWeights) {
   }
   SmallFolder small;
   small.config["quantization_config"] = {{"bits", 4}};
-  expect_unsupported({"quant_method is not said"}, [&] { open_with(small); });
+  expect_unsupported({"quant_method is not given"}, [&] { open_with(small); });
 }
 
 TEST(FolderModel, RefusesExperts) {

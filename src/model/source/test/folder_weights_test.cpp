@@ -45,7 +45,7 @@ TEST(FolderWeights, StaysInItsFolder) {
   for (const char* name : {"../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".",
                            "", ".hidden", "one\\u0000.safetensors"}) {
     expect_wrong(folder, R"({"weight_map": {"a": ")" + std::string(name) + R"("}})",
-                 {kIndex, "weight_map puts 'a' into something that is no file of this folder"});
+                 {kIndex, "weight_map puts 'a' into something that is not a file of this folder"});
   }
   expect_wrong(folder, R"({"weight_map": {"a": 3}})", {kIndex, "puts 'a'"});
   // What a terminal obeys, and what is longer than any name, are no part of an error.
@@ -65,7 +65,7 @@ TEST(FolderWeights, ChecksThatTheIndexIsRight) {
   expect_wrong(
       folder,
       R"({"weight_map": {"a": "two.safetensors", "b": "two.safetensors", "c": "one.safetensors"}})",
-      {kIndex, "puts 'a' into 'two.safetensors', it lies in ", "/one.safetensors"});
+      {kIndex, "puts 'a' into 'two.safetensors', but it is in ", "/one.safetensors"});
   expect_wrong(folder, R"({"weight_map": {"a": "three.safetensors"}})", {"three.safetensors"});
   expect_wrong(folder, R"({"weight_map": ["a"]})", {kIndex, "has no weight_map"});
   expect_wrong(folder, "{}", {kIndex, "has no weight_map"});

@@ -83,11 +83,12 @@ std::string how_to_make_tokenizer_json(const std::string& folder) {
 std::string tokenizer_json_of_pair(const std::string& folder, const files::FolderBounds& bounds) {
   const std::string name = tokenizer_class(folder, bounds), vocabulary = folder + "/vocab.json";
   if (name != "Qwen2Tokenizer" && name != "GPT2Tokenizer") {
-    throw_error(ErrorCode::kUnsupported, folder, ": has vocab.json and merges.txt of a ",
-                name.empty() ? "tokenizer of no tokenizer_class" : files::printable(name),
-                ", of such pairs Qwen2Tokenizer and GPT2Tokenizer are read; with a tokenizer.json "
-                "the folder may load, ",
-                how_to_make_tokenizer_json(folder));
+    throw_error(
+        ErrorCode::kUnsupported, folder, ": has vocab.json and merges.txt of a ",
+        name.empty() ? "tokenizer without a tokenizer_class" : files::printable(name),
+        "; only those of Qwen2Tokenizer and GPT2Tokenizer can be read; with a tokenizer.json "
+        "the folder may load, ",
+        how_to_make_tokenizer_json(folder));
   }
   std::string around(name == "Qwen2Tokenizer" ? kQwen2 : kGpt2);
   around.replace(around.find('%'), 1, adds_prefix_space(folder, bounds) ? "true" : "false");
