@@ -95,7 +95,7 @@ files::JsonTree variables_of(const Conversation& conversation, const SpecialToke
     const std::string_view name = member.key();
     HEDDLE_CHECK(std::ranges::find(kArguments, name) == std::end(kArguments),
                  "chat_template_kwargs holds ", files::quote(name),
-                 ", which is no variable of the template's own");
+                 ", which is a reserved name; leave it out");
     variables[name] = member.value();
   }
   return tree;

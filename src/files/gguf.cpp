@@ -224,7 +224,7 @@ class GgufFile::Parser {
       uint64_t end = 0;
       if (__builtin_add_overflow(tensor.offset, data_begin, &tensor.offset) ||
           __builtin_add_overflow(tensor.offset, tensor.num_bytes, &end)) {
-        fail("tensor ", quote(tensor.name), " ends past any file");
+        fail("tensor ", quote(tensor.name), ": its end overflows 64 bits");
       }
       if (end > size_) {
         fail("tensor ", quote(tensor.name), " needs the bytes ", tensor.offset, " to ", end,
@@ -264,7 +264,7 @@ GgufFile::GgufFile(OpenFile file)
   // at least twice as much.
   for (uint64_t wanted = kFirstRead;;) {
     if (wanted > kMaxHead) {
-      throw_error(ErrorCode::kUnsupported, name_, ": what is in front of its tensors' data takes ",
+      throw_error(ErrorCode::kUnsupported, name_, ": what precedes the data of its tensors takes ",
                   wanted, " bytes, supported: ", kMaxHead);
     }
     head_.resize(std::min(wanted, size_));

@@ -47,7 +47,7 @@ class HeaderReader {
     tensor.name = key;
     const Json& dtype = member(key, entry, "dtype");
     if (!dtype.is_string()) {
-      fail(key, " has as dtype ", json_kind(dtype), ", expected a string");
+      fail(key, ": dtype is ", json_kind(dtype), ", expected a string");
     }
     tensor.dtype_name = text_of(dtype);
     tensor.shape = integers(key, entry, "shape");
@@ -71,7 +71,7 @@ class HeaderReader {
     for (const auto& member : entry.get_object()) {
       const std::string_view key = member.key();
       const Json& value = member.value();
-      HEDDLE_CHECK(value.is_string(), name_, ": __metadata__ has for ", quote(key), ' ',
+      HEDDLE_CHECK(value.is_string(), name_, ": __metadata__: ", quote(key), " is ",
                    json_kind(value), ", expected a string");
       result.emplace(key, text_of(value));
     }
@@ -94,7 +94,7 @@ class HeaderReader {
                                 const char* field) const {
     const Json& list = member(key, entry, field);
     if (!list.is_array()) {
-      fail(key, " has as ", field, ' ', json_kind(list), ", expected an array");
+      fail(key, ": ", field, " is ", json_kind(list), ", expected an array");
     }
     std::vector<int64_t> result;
     for (const Json& value : list.get_array()) {

@@ -86,7 +86,7 @@ void check_first_word(const Splitter& splitter, const Normalizer& normalizer,
   if (!splitter.prepends_to_first() || normalizer.empty()) return;
   if (splitter.num_stages() > 1 || added.has_normalized() || !normalizer.keeps_beginning()) {
     throw_error(ErrorCode::kUnsupported, path,
-                " of type Metaspace with a prepend_scheme of first is not supported behind this "
+                " of type Metaspace with a prepend_scheme of first is not supported after this "
                 "normalizer");
   }
 }
@@ -153,7 +153,7 @@ std::unique_ptr<const Model> read_model(const JsonNode& node, ModelVocabulary& v
   if (type != "Unigram") node.refuse_type();
   if (splitter.spells_bytes_last()) {
     throw_error(ErrorCode::kUnsupported, node.path(),
-                " of type Unigram behind a pre-tokenizer of type ByteLevel is not supported");
+                " of type Unigram after a pre-tokenizer of type ByteLevel is not supported");
   }
   return std::make_unique<UnigramModel>(node, vocabulary);
 }

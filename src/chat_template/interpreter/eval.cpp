@@ -231,7 +231,7 @@ void Interpreter::assign(const Target& target, Value value) {
   } else if (target.kind == Target::Kind::kAttribute) {
     const Value* object = scope_->find(budget, target.name);
     Namespace* space = object == nullptr ? nullptr : object->name_space();
-    HEDDLE_CHECK(space != nullptr, "an attribute is assigned to what is no namespace");
+    HEDDLE_CHECK(space != nullptr, "an attribute can be assigned only to a namespace");
     // Namespaces are the only values that change, so only through them a value could come to hold
     // itself.
     if (value.holds_namespace()) throw_error(ErrorCode::kUnsupported, "a namespace in a namespace");

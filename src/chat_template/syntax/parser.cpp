@@ -31,7 +31,7 @@ NameId Parser::intern(const std::string& name) {
 
 std::string Parser::expect_variable() {
   if (at(Kind::kName) && is_reserved(current().text)) {
-    fail(files::quote(current().text) + " is no name for a variable");
+    fail(files::quote(current().text) + " is not a name for a variable");
   }
   return expect_name("a name");
 }

@@ -110,7 +110,7 @@ TEST(ChatTemplate, RefusesBrokenTemplatesWithTheirLine) {
   expect_broken({"line 1: unexpected character '\u00e9'"}, "{{ \u00e9 }}");
   expect_broken({"line 1: expected an expression, found the end of the tag"}, "{{ }}");
   expect_broken({"line 1: expected '}}', found 'b'"}, "{{ a b }}");
-  expect_broken({"line 1: 'if' is no name"}, "{% set if = 1 %}");
+  expect_broken({"line 1: 'if' is not a name"}, "{% set if = 1 %}");
   expect_broken({"line 3: break outside of a for"}, "\n\n{% break %}");
   expect_broken({"line 1: the number 9223372036854775808 passes 64 bits"},
                 "{{ 9223372036854775808 }}");
@@ -161,7 +161,7 @@ TEST(ChatTemplate, TellsTheLineOfAFailure) {
                  "{% set n = namespace() %}{% set n._a = 1 %}");
   expect_failure({"line 1: the substring is not found"}, "{{ 'a'.index('b') }}");
   expect_failure({"line 1: 3 values are assigned to 2 names"}, "{% set a, b = [1, 2, 3] %}");
-  expect_failure({"line 1: an attribute is assigned to what is no namespace"},
+  expect_failure({"line 1: an attribute can be assigned only to a namespace"},
                  "{% set a = 1 %}{% set a.b = 1 %}");
   expect_failure({"line 1: tojson of a Undefined"}, "{{ x | tojson }}");
   expect_failure({"line 1: a generator has no length"}, "{{ [1] | map('string') | length }}");

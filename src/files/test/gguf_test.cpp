@@ -343,7 +343,7 @@ TEST(GgufFile, RefusesHostileTensors) {
   expect_refused({"tensor 't' needs the bytes "}, with({16}, 0, 64));
   expect_refused({"tensor 't' begins at 8 of the data, expected a multiple of 32"},
                  with({4}, 0, 8));
-  expect_refused({"tensor 't' ends past any file"}, with({4}, 0, ~uint64_t{31}));
+  expect_refused({"tensor 't': its end overflows 64 bits"}, with({4}, 0, ~uint64_t{31}));
   expect_refused({"tensor 't' needs the bytes "}, with({4}, 97, uint64_t{1} << 40));
   expect_refused({"tensor 1 ('t') has a name that the file has already"},
                  GgufBuilder().tensor("t", {1}, 0, "1234").tensor("t", {1}, 0, "1234").build());

@@ -128,7 +128,7 @@ TEST(SafetensorsFile, RefusesWhatIsNoObjectOfTensors) {
   expect_refused({"tensor 'a' is a string, expected an object"}, R"({"a": "F32"})");
   expect_refused({"tensor '__metadata__' is an array, expected an object"},
                  R"({"__metadata__": []})");
-  expect_refused({"__metadata__ has for 'k' an integer, expected a string"},
+  expect_refused({"__metadata__: 'k' is an integer, expected a string"},
                  R"({"__metadata__": {"k": 1}})");
 }
 
@@ -143,10 +143,10 @@ TEST(SafetensorsFile, RefusesTensorsThatAreNotWhole) {
   expect_refused({"a.safetensors: tensor 't' has no dtype"}, R"({"t": {"shape": []}})", data);
   expect_refused({"tensor 't' has no shape"}, R"({"t": {"dtype": "F32"}})", data);
   expect_refused({"tensor 't' has no data_offsets"}, R"({"t": {"dtype": "F32", "shape": []}})");
-  expect_refused({"'t' has as dtype an integer, expected a string"}, entry("1", "[2]", "[0, 8]"),
+  expect_refused({"'t': dtype is an integer, expected a string"}, entry("1", "[2]", "[0, 8]"),
                  data);
-  expect_refused({"'t' has as shape an integer, expected an array"},
-                 entry("\"F32\"", "2", "[0, 8]"), data);
+  expect_refused({"'t': shape is an integer, expected an array"}, entry("\"F32\"", "2", "[0, 8]"),
+                 data);
   for (const char* bad : {"-1", "1.5", "\"2\"", "null", "true", "9223372036854775808", "1e300",
                           "99999999999999999999"}) {
     expect_refused({"'t' has ", "in shape, expected an integer of 0 or more"},

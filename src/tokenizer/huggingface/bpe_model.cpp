@@ -29,7 +29,7 @@ std::pair<std::string_view, std::string_view> read_pair(const files::Json& merge
   const files::JsonArray* const pair = merge.if_array();
   HEDDLE_CHECK(
       pair != nullptr && pair->size() == 2 && pair->front().is_string() && pair->back().is_string(),
-      where, ": merge ", rank, " is no pair of tokens");
+      where, ": merge ", rank, " is not a pair of tokens");
   return {files::text_of(pair->front()), files::text_of(pair->back())};
 }
 

@@ -23,7 +23,7 @@ void flatten(const JsonNode& node, const char* key, std::vector<JsonNode>& nodes
   }
   if (nodes.size() == kMaxComponents) {
     throw_error(ErrorCode::kUnsupported, node.path(), " comes after ", kMaxComponents,
-                " others, which are all that are supported");
+                " others, the most that are supported");
   }
   nodes.push_back(node);
 }

@@ -24,7 +24,7 @@ void check_holes(int64_t end_id, size_t num_tokens, const std::string& where) {
   constexpr int64_t kMoreRows = 1 << 16;
   if (end_id > 4 * static_cast<int64_t>(num_tokens) + kMoreRows) {
     throw_error(ErrorCode::kUnsupported, where, " has ", num_tokens, " tokens and an id of ",
-                end_id - 1, ", which leaves more holes than are supported");
+                end_id - 1, ", which leaves more unused ids than are supported");
   }
 }
 

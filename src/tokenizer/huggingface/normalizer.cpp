@@ -14,8 +14,8 @@ constexpr size_t kMaxGrowth = 64, kMoreBytes = size_t{64} << 10;
 
 void check_length(size_t size, size_t longest) {
   if (size > longest) {
-    throw_error(ErrorCode::kUnsupported, "the normalizer makes more than ", longest,
-                " bytes of a text");
+    throw_error(ErrorCode::kUnsupported, "the normalizer makes a text of more than ", longest,
+                " bytes");
   }
 }
 

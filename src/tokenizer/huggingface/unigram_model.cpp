@@ -47,7 +47,7 @@ void UnigramModel::read_tokens(const JsonNode& node, ModelVocabulary& vocabulary
     const files::JsonArray* const pair = token.if_array();
     HEDDLE_CHECK(pair != nullptr && pair->size() == 2 && pair->front().is_string() &&
                      pair->back().is_number(),
-                 node.path(), "[", id, "] is no pair of a token and a score");
+                 node.path(), "[", id, "] is not a pair of a token and a score");
     const std::string_view text = files::text_of(pair->front());
     if (text.size() > kLongestToken) {
       throw_error(ErrorCode::kUnsupported, node.path(), "[", id, "] has ", text.size(),

@@ -269,14 +269,14 @@ TEST(TokenizerJson, RefusesAFileThatContradictsItself) {
             file + "model.vocab: token 'd' has the id -1, expected 0 to 1073741823");
   EXPECT_EQ(changed([](json& v) { v["model"]["vocab"]["d"] = 1 << 20; }),
             file +
-                "model.vocab has 5 tokens and an id of 1048576, which leaves more holes than "
+                "model.vocab has 5 tokens and an id of 1048576, which leaves more unused ids than "
                 "are supported");
   EXPECT_EQ(changed([](json& v) { v["model"]["merges"] = {"a c"}; }),
             file + "model.merges: merge 0 needs the token 'ac', which the vocabulary lacks");
   EXPECT_EQ(changed([](json& v) { v["model"]["merges"] = {"ab"}; }),
             file + "model.merges: merge 0 is 'ab', expected two tokens with a space between");
   EXPECT_EQ(changed([](json& v) { v["model"]["merges"] = json::parse(R"([["a"]])"); }),
-            file + "model.merges: merge 0 is no pair of tokens");
+            file + "model.merges: merge 0 is not a pair of tokens");
   EXPECT_EQ(changed([](json& v) {
               v["model"]["vocab"] = json::object();
               v["model"]["merges"] = json::array();
@@ -371,7 +371,7 @@ TEST(TokenizerJson, GivesUpOnATextThatGrowsTooMuch) {
   file["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::vector<json>(40, doubled)}};
   const Tokenizer tokenizer = read(file);
   EXPECT_EQ(testing::message_of([&] { (void)tokenizer.encode("a", ControlTokens::kPlain); }),
-            "the normalizer makes more than 65600 bytes of a text");
+            "the normalizer makes a text of more than 65600 bytes");
 }
 
 }  // namespace
