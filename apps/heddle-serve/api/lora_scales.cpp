@@ -28,7 +28,7 @@ std::vector<LoraScale> read_lora_scales(const std::string& body) {
     HEDDLE_CHECK(row.find("id") != nullptr, "id is missing");
     const LoraScale scale{.id = row.integer("id", 0, 0, kMostId),
                           .scale = row.number("scale", 0.0f, -kMost, kMost)};
-    HEDDLE_CHECK(ids.insert(scale.id).second, "id ", scale.id, " is there twice");
+    HEDDLE_CHECK(ids.insert(scale.id).second, "id ", scale.id, " is given twice");
     scales.push_back(scale);
   }
   return scales;

@@ -153,8 +153,9 @@ Generation read_chat(const std::string& text, const app::ServeOptions& options) 
   read_chat_logprobs(RowReader(body, kWhere), options.limits.top_logprobs, generation, request);
   if (!tools.is_null()) body.as_object()["tools"] = std::move(tools);
   read_conversation(body, std::move(messages), options.ignore_unknown_fields, generation, request);
-  HEDDLE_CHECK(!generation.echo || request.truncate_prompt_tokens == 0,
-               "echo and truncate_prompt_tokens are both given, for a conversation");
+  HEDDLE_CHECK(
+      !generation.echo || request.truncate_prompt_tokens == 0,
+      "echo and truncate_prompt_tokens are both given; a conversation takes only one of them");
   if (generation.echo) generation.echoed = last_text(request);
   set_tells(generation, request);
   generation.prompts.push_back(std::move(request));

@@ -93,24 +93,25 @@ struct Metrics::State {
   Gauge& adapters = gauge("heddle:adapters_in_memory", "Adapters whose weights are in memory");
   Gauge& adapter_bytes = gauge("heddle:adapter_bytes", "Bytes of adapters in memory");
   Counter& adapter_loads = counter("heddle:adapter_loads_total", "Adapters brought into memory");
-  Counter& adapter_seconds = counter("heddle:adapter_load_seconds_total", "Seconds that it took");
+  Counter& adapter_seconds =
+      counter("heddle:adapter_load_seconds_total", "Seconds spent bringing adapters into memory");
   Counter& adapter_uses = counter("heddle:adapter_uses_total", "Adapters of requests that started");
   Counter& adapter_reads = counter("heddle:adapter_reads_total", "Adapters read from their files");
   Gauge& host_adapter_bytes =
-      gauge("heddle:adapter_host_bytes", "Bytes of copies of adapters in host memory, of a GPU");
+      gauge("heddle:adapter_host_bytes", "Bytes of copies in host memory of adapters of a GPU");
   Counter& adapter_evictions =
       counter("heddle:adapter_evictions_total", "Adapters that made room in memory for others");
   Counter& graphs = counter("heddle:graphs_total", "CUDA graphs of decode steps recorded");
-  Counter& graph_seconds = counter("heddle:graph_seconds_total", "Seconds that it took");
+  Counter& graph_seconds =
+      counter("heddle:graph_seconds_total", "Seconds spent recording CUDA graphs");
   Gauge& connections = gauge("heddle:connections", "Open connections");
   Gauge& known = gauge("heddle:adapters_known", "Adapters that the engine knows");
   Gauge& in_use = gauge("heddle:adapters_in_use", "Adapters of running and waiting rows");
   Gauge& buffered =
       gauge("heddle:buffered_bytes",
             "Bytes of bodies that are read and of answers that wait for their reader");
-  Counter& given_up =
-      counter("heddle:buffered_given_up_total",
-              "Connections that gave way where these were more than --max-buffered");
+  Counter& given_up = counter("heddle:buffered_given_up_total",
+                              "Connections closed because buffered_bytes exceeded --max-buffered");
   std::set<std::string> seen_adapters;
   Gauge* lora_now = nullptr;
 };

@@ -88,7 +88,9 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   net::awaitable<void> send(HttpResponse response) override {
     has_response_ = true;
     if (!held_.hold(std::ssize(response.body))) {
-      response = refusal(503, "the answers that clients have not taken are too large together");
+      response = refusal(
+          503,
+          "the answers that wait for slow clients take too much memory together; try again later");
     }
     http::response<http::string_body> message{http::status(response.status), version_};
     set_head(message, response);
@@ -342,7 +344,9 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     co_await read_body(parser, error);
     if (has_given_up_) {
       keeps_alive_ = false;
-      co_await send(refusal(503, "the bodies that have not come whole are too large together"));
+      co_await send(refusal(503,
+                            "the request bodies that are still arriving take too much memory "
+                            "together; try again later"));
       co_return co_await leave();
     }
     if (error) co_return co_await refuse(error);

@@ -79,7 +79,7 @@ HeadScan::State HeadScan::take_request_line(std::string_view line) {
                        is_name(line.substr(0, first)) && version.size() == 8 &&
                        version.starts_with("HTTP/") && is_digit(version[5]) && version[6] == '.' &&
                        is_digit(version[7]);
-  if (!is_line) return refuse(400, "the first line is no request of HTTP");
+  if (!is_line) return refuse(400, "the first line is not an HTTP request");
   if (version != "HTTP/1.1" && version != "HTTP/1.0") {
     return refuse(505, "the version of HTTP is not supported, expected 1.1 or 1.0");
   }
@@ -88,7 +88,7 @@ HeadScan::State HeadScan::take_request_line(std::string_view line) {
   const bool is_whole =
       equals(target.substr(0, 7), "http://") || equals(target.substr(0, 8), "https://");
   if (!target.starts_with('/') && !is_whole && target != "*") {
-    return refuse(400, "the target of the request is no path");
+    return refuse(400, "the target of the request is not a path");
   }
   return State::kOpen;
 }
@@ -96,12 +96,12 @@ HeadScan::State HeadScan::take_request_line(std::string_view line) {
 /// "Host: localhost"
 HeadScan::State HeadScan::take_field(std::string_view line) {
   if (line.front() == ' ' || line.front() == '\t') {
-    return refuse(400, "a header goes on in a second line");
+    return refuse(400, "a header continues on a second line");
   }
   const size_t colon = line.find(':');
   if (colon == std::string_view::npos) return refuse(400, "a line of the head has no colon");
   const std::string_view name = line.substr(0, colon);
-  if (!is_name(name)) return refuse(400, "a header has no name, or one with other characters");
+  if (!is_name(name)) return refuse(400, "a header has no name, or a name with invalid characters");
   return take_special(name, without_spaces(line.substr(colon + 1)));
 }
 
@@ -113,7 +113,7 @@ HeadScan::State HeadScan::take_special(std::string_view name, std::string_view v
   } else if (equals(name, "Content-Length")) {
     if (is_second(has_length_)) return refuse(400, "the header Content-Length is given twice");
     if (value.empty() || !std::ranges::all_of(value, is_digit)) {
-      return refuse(400, "the header Content-Length is no number");
+      return refuse(400, "the header Content-Length is not a number");
     }
   } else if (equals(name, "Transfer-Encoding")) {
     if (is_second(has_encoding_)) return refuse(400, "the header Transfer-Encoding is given twice");
@@ -122,7 +122,7 @@ HeadScan::State HeadScan::take_special(std::string_view name, std::string_view v
     }
   } else if (equals(name, "Expect")) {
     if (!equals(value, "100-continue")) {
-      return refuse(417, "the Expect is not supported, expected 100-continue");
+      return refuse(417, "the header Expect is not supported, expected 100-continue");
     }
   }
   return State::kOpen;

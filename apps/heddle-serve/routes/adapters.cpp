@@ -94,7 +94,8 @@ Load read_load(const std::string& text, Service& service) {
   for (const auto& [field, value] : only) {
     const json given = take(body, field);
     if (!given.is_null() && given != value) {
-      throw invalid(std::string(field) + ": supported is " + files::json_text(value), field);
+      throw invalid(std::string(field) + ": only " + files::json_text(value) + " is supported",
+                    field);
     }
   }
   check_fields(body, kLoad, service.options().ignore_unknown_fields);
