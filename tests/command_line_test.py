@@ -115,7 +115,7 @@ class Limits(Case):
         self.assertEqual(tight, roomy)
         code, out, err = run("generate", "--kv-memory", "2949120", "--max-tokens", 300, "Hi")
         self.assertEqual((code, out), (2, ""))
-        self.assertRegex(err, r"may come to \d+ tokens and need \d+ pages of the KV cache \(\d+ bytes\), it has 4 \(kv_memory: 2949120 bytes\)")
+        self.assertRegex(err, r"may take \d+ tokens, which need \d+ pages of the KV cache \(\d+ bytes\), but it has 4 \(kv_memory: 2949120 bytes\)")
 
     def test_the_type_of_the_kv_cache_halves_its_pages_and_costs_little(self):
         rows = self.rows({"prompt": "Count to 5.", "max_tokens": 12})
@@ -145,7 +145,7 @@ class Limits(Case):
         want = self.answers(*given, "--logprobs", "--prompts", rows)
         one_at_a_time = ("--adapters", ADAPTERS, "--adapter-memory", "4M", "--logprobs", "--prompts", rows)
         self.assertEqual(self.answers(*one_at_a_time), want)
-        for name, says in (("nobody", "has none of this name"), ("../adapters/sql", "it holds a '/'")):
+        for name, says in (("nobody", "has no adapter of this name"), ("../adapters/sql", "it holds a '/'")):
             rows = self.rows({"prompt": "Hi", "adapter": name})
             self.refused("generate", "--adapters", ADAPTERS, "--prompts", rows, says=["unknown adapter", name, says])
         self.refused("generate", "--adapters", ADAPTERS, "--adapter-memory", "9999", "--use", "sql", "Hi",

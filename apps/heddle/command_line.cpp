@@ -32,7 +32,7 @@ void add_adapters(std::vector<NamedAdapter>& adapters, const std::string& text) 
                ": expected NAME=DIR");
   const std::string name = text.substr(0, at), folder = find_adapter_path(text.substr(at + 1));
   HEDDLE_CHECK(name != kBaseName, "--adapter ", text, ": the name ", kBaseName,
-               " stands for the model without an adapter");
+               " means the model without an adapter");
   const std::vector<std::string> several = adapters_in(folder);
   if (several.empty()) return add_adapter(adapters, text, {name, folder});
   for (const std::string& one : several) {
@@ -137,7 +137,7 @@ std::string unless_auto(const std::string& text) { return text == kAuto ? "" : t
 
 std::string read_device(const std::string& text) {
   HEDDLE_CHECK(kWithCuda || !text.starts_with("cuda"), "--device ", text,
-               ": this program has no CUDA code; build it where nvcc is, with "
+               ": this program has no CUDA code; build it where nvcc is installed, with "
                "HEDDLE_GPU_PROGRAMS=ON (docs/platforms.md)");
   return unless_auto(text);
 }

@@ -104,7 +104,7 @@ void tell_engine(const Engine& engine) {
   for (const std::string& note : model.notes) spdlog::info("{}", note);
   const std::string defaults = model.generation.describe();
   if (defaults.empty()) return;
-  spdlog::info("from {}, where options and requests do not say it: {}", model.generation.path,
+  spdlog::info("from {}, where options and requests do not set it: {}", model.generation.path,
                defaults);
 }
 
@@ -127,7 +127,7 @@ Engine open_model(const ModelOptions& options, bool quiet,
   for (const std::string& what : engine.model().warnings) warn(what);
   const GenerationDefaults& generation = engine.model().generation;
   for (const std::string& what : generation.not_done) {
-    warn(generation.path + ": " + shown(what) + ", which heddle does not do");
+    warn(generation.path + ": " + shown(what) + ", which heddle does not support");
   }
   for (const NamedAdapter& named : options.adapters) {
     for (std::string& what : engine.add_adapter(named.name, named.folder).warnings) {

@@ -117,7 +117,7 @@ void OutputFile::write_through(const std::string& text) const {
   }
   if (error == ENXIO) {
     throw std::system_error(error, std::generic_category(),
-                            option_ + " " + path_ + ": nobody reads this pipe");
+                            option_ + " " + path_ + ": no program reads this pipe");
   }
   if (error != 0) throw std::system_error(error, std::generic_category(), option_ + " " + path_);
 }

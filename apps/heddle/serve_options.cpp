@@ -140,9 +140,10 @@ void add_limit_options(CLI::App& command, ServeOptions& options) {
   add_limit(command, "--max-top-logprobs", limits.top_logprobs, 100,
             "Maximum number of most likely tokens listed at a position");
   command
-      .add_option("--default-max-tokens", limits.default_max_tokens,
-                  "Tokens of a chat answer if the request does not say it; without this option the "
-                  "model's generation_config.json may say it")
+      .add_option(
+          "--default-max-tokens", limits.default_max_tokens,
+          "Tokens of a chat answer if the request does not give it; without this option the "
+          "model's generation_config.json may give it")
       ->default_str(std::to_string(kDefaultMaxTokens))
       ->check(CLI::Range(int64_t{0}, kMost))
       ->type_name("N")

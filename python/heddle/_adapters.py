@@ -64,7 +64,7 @@ def choices_of(adapter: Adapters, adapters: AdapterLists, count: int) -> list[Ch
     """
     if adapters is not None:
         if adapter is not None:
-            raise ValueError("adapter and adapters are given, expected one of them")
+            raise ValueError("adapter and adapters are given, expected only one of them")
         if not adapters or isinstance(adapters[0], Mapping):
             return [choice_of(cast(AdapterList, adapters))] * count
         if len(adapters) != count:

@@ -191,7 +191,7 @@ class LLM:
         """
         path = os.fspath(folder)
         if name == BASE:
-            raise ValueError(f"{path}: the name {name} stands for the model without an adapter")
+            raise ValueError(f"{path}: the name {name} means the model without an adapter")
         if self._adapter_dir is not None and not replace:
             check_name(name, pathlib.Path(path), self._adapter_dir)
         for what in self._engine.add_adapter(name, path, replace):

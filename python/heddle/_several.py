@@ -64,11 +64,11 @@ def work_of(request: _core.Request, choice: Choice, options: Mapping[str, Any]) 
             raise ValueError(f"n is {n}, expected 1 to {_MOST_SAMPLES}")
         return Work(request, [choice] * n, [([], i) for i in range(n)])
     if n is not None:
-        raise ValueError("n and each_adapter are given, expected one of them")
+        raise ValueError("n and each_adapter are given, expected only one of them")
     if choice is not None:
-        raise ValueError("each_adapter is given beside adapter or adapters")
+        raise ValueError("each_adapter is given together with adapter or adapters")
     if isinstance(each, str) or not each:
-        raise ValueError("each_adapter is no list of at least one adapter")
+        raise ValueError("each_adapter is not a list of at least one adapter")
     choices = [choice_of_entry(entry) for entry in each]
     return Work(request, choices, [(core_list(choice), 0) for choice in choices])
 

@@ -113,5 +113,5 @@ def test_adapters_come_and_go(llm: heddle.LLM, folder: pathlib.Path) -> None:
 
 
 def test_a_cache_of_another_type_is_refused(folder: pathlib.Path) -> None:
-    with pytest.raises(ValueError, match="kv_type is f32, this model's on cuda:0 is bf16"):
+    with pytest.raises(ValueError, match="kv_type is f32, but this model on cuda:0 needs bf16"):
         heddle.LLM(folder / "model", device="cuda", kv_type="f32", kv_memory=64 << 20)

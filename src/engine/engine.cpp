@@ -371,7 +371,8 @@ std::vector<Event> Engine::step() {
 
 std::vector<float> Engine::prompt_logits(const Request& request) {
   State& s = *state_;
-  HEDDLE_CHECK(num_unfinished() == 0, "prompt_logits: ", num_unfinished(), " requests are at work");
+  HEDDLE_CHECK(num_unfinished() == 0, "prompt_logits: ", num_unfinished(),
+               " requests are still running");
   Sequence row;
   s.fill_row(row, request);
   s.runner.reserve_for(row);

@@ -182,7 +182,7 @@ void tell_warnings(const EngineThread& thread) {
   }
   std::ranges::for_each(model.warnings, tell);
   for (const std::string& what : model.generation.not_done) {
-    tell(model.generation.path + ": " + what + ", which heddle does not do");
+    tell(model.generation.path + ": " + what + ", which heddle does not support");
   }
 }
 

@@ -83,12 +83,12 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
   if (!options.adapter_dir.empty()) static_cast<void>(AdapterFolder(options.adapter_dir));
   HEDDLE_CHECK(options.max_context >= 0 && options.max_context <= config.context_length,
                "max_context is ", options.max_context, ", expected 0 to ", config.context_length,
-               ", for which ", options.model_path, " was made");
+               ", the context length of ", options.model_path);
   static_cast<void>(load_options_of(options));
   const Device device = device_of(options);
   HEDDLE_CHECK(device.type != DeviceType::kCpu || options.adapter_host_memory == 0,
                "adapter_host_memory is ", options.adapter_host_memory,
-               ", on the CPU adapters are in host memory, which adapter_memory bounds");
+               ", but on the CPU all adapters are in host memory; bound them with adapter_memory");
   std::ostringstream name;
   name << device;
   options.device = name.str();

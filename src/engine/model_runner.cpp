@@ -40,8 +40,8 @@ int64_t most_tokens(const Limits& limits) {
       limits.max_batch + std::min(limits.prefill_chunk, limits.max_batch * limits.max_context);
   HEDDLE_CHECK(num_tokens <= std::numeric_limits<int32_t>::max(), "prefill_chunk is ",
                limits.prefill_chunk, ", expected at most ",
-               std::numeric_limits<int32_t>::max() - limits.max_batch, " beside ", limits.max_batch,
-               " rows");
+               std::numeric_limits<int32_t>::max() - limits.max_batch,
+               " with max_batch = ", limits.max_batch);
   return num_tokens;
 }
 
@@ -64,8 +64,8 @@ KvCache::Shape kv_shape(Device device, const model::Decoder& model, const Limits
   const DType activations = model.weights().activations;
   const DType dtype = limits.kv_dtype.value_or(activations);
   HEDDLE_CHECK(device.type == DeviceType::kCpu || dtype == activations, "kv_type is ", dtype,
-               ", this model's on ", device, " is ", activations,
-               "; device cpu (--device cpu) takes each");
+               ", but this model on ", device, " needs ", activations,
+               "; device cpu (--device cpu) takes any type");
   return {static_cast<int>(config.num_layers), static_cast<int>(config.num_kv_heads),
           limits.page_size, static_cast<int>(config.head_dim), dtype};
 }

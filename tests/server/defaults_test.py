@@ -44,7 +44,7 @@ class ServerDefaults(unittest.TestCase):
     def test_they_hold_field_by_field(self):
         server = self.serve(SETTINGS)
         path = server.folder / "model" / "generation_config.json"
-        self.assertIn(f"from {path}, where options and requests do not say it: temperature 5, top_k 1, max_tokens 3",
+        self.assertIn(f"from {path}, where options and requests do not set it: temperature 5, top_k 1, max_tokens 3",
                       server.log.read_text())
         greedy = self.chat(server, temperature=0, max_tokens=24)
         self.assertEqual(len(greedy), 24)
@@ -67,7 +67,7 @@ class ServerDefaults(unittest.TestCase):
 
     def test_greedy_by_the_file(self):
         server = self.serve({"do_sample": False, "temperature": 0.7, "num_beams": 4, "max_new_tokens": 7}, "--default-max-tokens", 5)
-        self.assertIn("generation_config.json: num_beams is 4, which heddle does not do", server.log.read_text())
+        self.assertIn("generation_config.json: num_beams is 4, which heddle does not support", server.log.read_text())
         self.assertEqual(self.chat(server), self.chat(server, temperature=0))
         self.assertEqual(len(self.chat(server)), 5, "the option goes before the file")
 
@@ -169,7 +169,7 @@ class Generate(OnTinyModel):
         file = ("--generation-config", self.folder)
         (by_file,), err = self.tokens(*file, "hello")
         self.assertEqual(by_file, greedy[:3])
-        self.assertIn(f"heddle: from {settings}, where options and requests do not say it: temperature 5, top_k 1, max_tokens 3", err)
+        self.assertIn(f"heddle: from {settings}, where options and requests do not set it: temperature 5, top_k 1, max_tokens 3", err)
         self.assertEqual(self.tokens(*file, "--max-tokens", 12, "--temperature", 7, "hello")[0], [greedy])
         self.assertNotEqual(self.tokens(*file, "--max-tokens", 12, "--top-k", 0, "hello")[0], [greedy])
         rows = [{"prompt": "hello"}, {"prompt": "hello", "max_tokens": 12}, {"prompt": "hello", "max_tokens": 12, "top_k": 0},
@@ -187,7 +187,7 @@ class Generate(OnTinyModel):
     def test_settings_that_are_not_done(self):
         settings = self.folder / "beams.json"
         settings.write_text(json.dumps({"num_beams": 2, "max_new_tokens": 2}))
-        self.assertIn(f"warning: {settings}: num_beams is 2, which heddle does not do\n",
+        self.assertIn(f"warning: {settings}: num_beams is 2, which heddle does not support\n",
                       self.tokens("--generation-config", settings, "hello")[1])
         code, out, err = run("generate", "--model", self.model, "--strict", "--generation-config", settings, "hello")
         self.assertEqual((code, out), (2, ""))

@@ -79,7 +79,7 @@ void read_one(const RowReader& row, const RowDefaults& defaults, Request& reques
     HEDDLE_CHECK(is_known || name == kBaseName, row.where(), ": unknown adapter ", quote(name),
                  "; there are ", names_of(defaults.adapters));
     HEDDLE_CHECK(adapters == nullptr, row.where(),
-                 ": the row has both adapter and adapters, expected one of them");
+                 ": the row has both adapter and adapters, expected only one of them");
     named = is_known ? name : "";
   }
   request.adapter = named.value_or(adapters == nullptr ? defaults.adapter : "");
@@ -95,11 +95,11 @@ void read_one(const RowReader& row, const RowDefaults& defaults, Request& reques
   const std::string chosen = named_by_model(row, *model, defaults);
   if (adapters != nullptr) {
     HEDDLE_CHECK(chosen.empty(), row.where(), ": adapters is given and model is ",
-                 quote(row.text("model", *model)), ", expected one of them");
+                 quote(row.text("model", *model)), ", expected only one of them");
     return;
   }
   HEDDLE_CHECK(!named || *named == chosen, row.where(), ": adapter is ", quote(named.value_or("")),
-               " and model is ", quote(row.text("model", *model)), ", expected one of them");
+               " and model is ", quote(row.text("model", *model)), ", expected only one of them");
   request.adapter = chosen;
 }
 
@@ -124,7 +124,7 @@ void read_adapters(const RowReader& reader, const RowDefaults& defaults, Row& ro
   if (each == nullptr) return read_one(reader, defaults, row.request);
   for (const char* other : {"adapter", "adapters", "model"}) {
     HEDDLE_CHECK(reader.find(other) == nullptr, reader.where(),
-                 ": the row has both each_adapter and ", other, ", expected one of them");
+                 ": the row has both each_adapter and ", other, ", expected only one of them");
   }
   HEDDLE_CHECK(each->is_array() && files::size_of(*each) > 0, reader.where(), ": each_adapter is ",
                each->is_array() ? "empty" : files::json_type(*each),

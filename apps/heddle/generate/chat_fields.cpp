@@ -176,7 +176,7 @@ bool take_prefix(json& message, const std::string& where, bool is_last) {
   const bool is_prefix = RowReader(message, where).flag("prefix", false);
   message.get_object().stable_erase("prefix");
   HEDDLE_CHECK(!is_prefix || (is_last && files::is_text(message.at("role"), "assistant")), where,
-               ": prefix is true, which is for a last message of the assistant");
+               ": prefix is true, which only a last message of the assistant may have");
   return is_prefix;
 }
 
@@ -242,7 +242,7 @@ void read_chat_fields(const RowReader& row, Request& request) {
     for (const auto& variable : kwargs->get_object()) {
       HEDDLE_CHECK(
           std::ranges::find(kReserved, std::string_view(variable.key())) == std::end(kReserved),
-          where, " holds ", quote(variable.key()), ", which is no variable of the template's own");
+          where, " holds ", quote(variable.key()), ", which is a reserved name; leave it out");
     }
   }
   request.tools_json = row.echoed("tools");

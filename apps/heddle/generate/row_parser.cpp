@@ -52,13 +52,13 @@ void read_prompt(const RowReader& reader, const RowDefaults& defaults, const std
   const json* messages = reader.find("messages");
   HEDDLE_CHECK((prompt != nullptr) != (messages != nullptr), where, ": the row has ",
                prompt != nullptr ? "both prompt and messages" : "neither prompt nor messages",
-               ", expected one of them");
+               ", expected exactly one of them");
   if (messages != nullptr) {
     read_messages(reader, *messages, request);
   } else if (defaults.raw) {
     for (const std::string_view field : kChatFields) {
       HEDDLE_CHECK(reader.find(field.data()) == nullptr, where, ": field ", field,
-                   " needs the chat template, which a prompt with --raw does without");
+                   " needs the chat template, which a prompt with --raw does not use");
     }
     request.text = reader.text("prompt", *prompt);
     return;
@@ -100,7 +100,7 @@ void parse_row(const std::string& text, const std::string& where, const RowDefau
   read_sampling_fields(reader, row.request);
   row.n = reader.integer("n", defaults.answer.n, 1, 128);
   HEDDLE_CHECK(row.n == 1 || row.each.empty(), where, ": the row has each_adapter, and n is ",
-               row.n, ", expected one of them");
+               row.n, ", expected only one of them");
 }
 
 }  // namespace heddle::app

@@ -52,7 +52,7 @@ RowSource::RowSource(const GenerateOptions& options) : options_(options), format
   HEDDLE_CHECK(!path.empty() || options.input == LineFormat::kAuto,
                "--input: prompts on the command line are text; it is for --prompts and -");
   HEDDLE_CHECK(!options.raw || !options.answer.system,
-               "--system: it needs the chat template, which --raw does without");
+               "--system: it needs the chat template, which --raw does not use");
   defaults_ = defaults_of(options, !path.empty());
   if (!path.empty()) {
     lines_.emplace(path);

@@ -159,8 +159,8 @@ Topic adapters() {
           "ADAPTERS",
           {text("--adapter NAME=DIR loads the LoRA adapter in folder DIR, as PEFT writes it "
                 "(adapter_config.json and adapter_model.safetensors), and gives it a name. It can "
-                "be repeated; rows with different adapters run in one batch. The name base stands "
-                "for the model without an adapter."),
+                "be repeated; rows with different adapters run in one batch. The name base means "
+                "the model without an adapter."),
            text("A prompt on the command line uses the adapter that is given. If several are "
                 "given, --use NAME says which one; --use base is the model without one."),
            code("heddle generate --adapter sql=examples/adapters/sql \"SQL: count cars\""),

@@ -313,10 +313,10 @@ TEST(ParseRow, EachAdapterMayBeANameOrAListOrNone) {
       {R"("each_adapter": [[{"name": "sqk"}]])",
        "line: each_adapter[0][0]: unknown adapter \"sqk\""},
       {R"("each_adapter": ["sql"], "n": 2)",
-       "line: the row has each_adapter, and n is 2, expected one of them"},
+       "line: the row has each_adapter, and n is 2, expected only one of them"},
       {R"("n": 0)", "line: n is 0"},
       {R"("each_adapter": ["sql"], "model": "base")",
-       "line: the row has both each_adapter and model, expected one of them"}};
+       "line: the row has both each_adapter and model, expected only one of them"}};
   for (const auto& [fields, message] : wrong) {
     const std::string text = R"({"prompt": "x", )" + std::string(fields) + "}";
     testing::expect_invalid({message}, [&] { parse_row(text, "line", given, row); });
@@ -356,9 +356,9 @@ TEST(ParseRow, AdaptersStandInTheirOrderWithTheirScales) {
        "line: adapters[0]: scale is \"1\", expected a number"},
       {R"("adapters": [{"name": "sql", "scale": 1e39}])", "line: adapters[0]: scale is 1e+39"},
       {R"("adapter": "sql", "adapters": [{"name": "sql"}])",
-       "line: the row has both adapter and adapters, expected one of them"},
+       "line: the row has both adapter and adapters, expected only one of them"},
       {R"("model": "sql", "adapters": [{"name": "sql"}])",
-       "line: adapters is given and model is \"sql\", expected one of them"}};
+       "line: adapters is given and model is \"sql\", expected only one of them"}};
   for (const auto& [fields, message] : wrong) {
     testing::expect_invalid({message}, [&] { (void)with(fields); });
   }

@@ -91,10 +91,10 @@ def test_defaults_come_from_a_generation_config(
     file = tmp_path / "generation_config.json"
     file.write_text(json.dumps({"temperature": 5.0, "top_k": 1, "max_new_tokens": 3, "repetition_penalty": 1.5, "num_beams": 2}))
     with (
-        caplog.at_level("INFO", "heddle"), pytest.warns(UserWarning, match="num_beams is 2, which heddle does not do"),
+        caplog.at_level("INFO", "heddle"), pytest.warns(UserWarning, match="num_beams is 2, which heddle does not support"),
         heddle.LLM(model, num_threads=2, generation_config=tmp_path) as made,
     ):
-        assert f"from {file}, where prompts do not say it: temperature 5, top_k 1, repetition_penalty 1.5, max_tokens 3" in caplog.text
+        assert f"from {file}, where prompts do not set it: temperature 5, top_k 1, repetition_penalty 1.5, max_tokens 3" in caplog.text
         assert made.model.generation.path == str(file)
         assert made.defaults == llm.defaults | {"temperature": 5.0, "top_k": 1, "repetition_penalty": 1.5, "max_tokens": 3}
         by_hand = llm.generate(prompt, max_tokens=3, repetition_penalty=1.5).token_ids
@@ -191,7 +191,7 @@ def test_lists_of_adapters_have_the_bits_of_the_program(llm: heddle.LLM, model: 
     for wrong, message in [({"adapters": []}, "adapters is empty"), ({"adapters": [{"scale": 1}]}, "adapters[0] has no name"),
                            ({"adapters": [{"name": "sql", "weight": 1}]}, "adapters[0] has 'weight', expected name and scale"),
                            ({"adapters": lists, "adapter": "sql"}, "adapter and adapters are given"),
-                           ({"adapters": [{"name": "sql"}, {"name": "sql"}]}, 'adapters[1].name is "sql", as that of adapters[0]'),
+                           ({"adapters": [{"name": "sql"}, {"name": "sql"}]}, 'adapters[1].name is "sql", which adapters[0] already has'),
                            ({"adapters": lists}, "adapters has 2 lists, expected one or 1")]:
         with pytest.raises(ValueError) as refused:
             llm.chat(prompt, **wrong)
@@ -305,7 +305,7 @@ def test_what_cannot_run_raises_or_is_told(llm: heddle.LLM) -> None:
     ):
         with pytest.raises(ValueError, match=says):
             llm.chat("Hi", **wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="continue_final_message, which is for a conversation"):
+    with pytest.raises(ValueError, match="continue_final_message but no messages"):
         llm.generate("Hi", continue_final_message=True)
     with pytest.raises(TypeError, match="allowed_token_ids is one text"):
         llm.generate("Hi", allowed_token_ids="12")  # type: ignore[arg-type]

@@ -61,7 +61,7 @@ def test_names_of_adapters_are_unique(model: str) -> None:
     folder = ROOT / "examples" / "adapters"
     with pytest.raises(ValueError, match="two adapters are called sql: .*/slug and .*/sql; give one of them another name"):
         heddle.LLM(model, {"sql": ADAPTERS["slug"]}, num_threads=2, adapter_dir=folder)
-    with pytest.raises(ValueError, match="the name base stands for the model without an adapter"):
+    with pytest.raises(ValueError, match="the name base means the model without an adapter"):
         heddle.LLM(model, {"base": ADAPTERS["slug"]}, num_threads=2)
     with heddle.LLM(model, {"sql": ADAPTERS["sql"]}, num_threads=2, adapter_dir=folder) as llm:
         assert llm.adapters == ["sql"]

@@ -46,7 +46,7 @@ std::vector<std::string> file_paths(const std::string& path) {
 const char* wrong_with(const std::string& name) {
   if (name.find('\0') != std::string::npos) return "it holds a NUL byte";
   if (name.find('/') != std::string::npos) return "it holds a '/'";
-  if (name == "." || name == "..") return "it stands for another folder";
+  if (name == "." || name == "..") return "it refers to another folder";
   constexpr size_t kLongest = 255;
   if (name.size() > kLongest) return "it has more than 255 bytes";
   return nullptr;
@@ -90,7 +90,7 @@ uint64_t digest_of(const std::string& path, const files::FolderBounds& bounds) {
 
 AdapterFolder::AdapterFolder(const std::string& path) : path_(path) {
   std::error_code error;
-  HEDDLE_CHECK(fs::is_directory(path, error), path, ": is no folder of adapters");
+  HEDDLE_CHECK(fs::is_directory(path, error), path, ": is not a folder of adapters");
   real_ = fs::canonical(path, error);
   HEDDLE_CHECK(!error, path, ": ", error.message());
 }
@@ -112,7 +112,7 @@ std::string AdapterFolder::find(const std::string& name) const {
     for (const std::string& part : file_paths(place)) check_inside(part, bounds);
     return place;
   }
-  throw unknown(name, path_ + " has none of this name");
+  throw unknown(name, path_ + " has no adapter of this name");
 }
 
 files::FolderBounds AdapterFolder::bounds_of(const std::string& path) const {

@@ -10,7 +10,8 @@ namespace {
 
 void check_list(const Request& request) {
   const std::vector<AdapterWeight>& list = request.adapters;
-  HEDDLE_CHECK(request.adapter.empty(), "a request has adapter and adapters, expected one of them");
+  HEDDLE_CHECK(request.adapter.empty(),
+               "a request has adapter and adapters, expected only one of them");
   HEDDLE_CHECK(list.size() <= kMaxAdaptersOfRow, "adapters has ", list.size(),
                " entries, expected at most ", kMaxAdaptersOfRow);
   for (size_t i = 0; i < list.size(); ++i) {
@@ -19,7 +20,7 @@ void check_list(const Request& request) {
                  ", expected a finite number");
     for (size_t before = 0; before < i; ++before) {
       HEDDLE_CHECK(list[before].name != list[i].name, "adapters[", i, "].name is \"", list[i].name,
-                   "\", as that of adapters[", before, "]");
+                   "\", which adapters[", before, "] already has");
     }
   }
 }
@@ -38,9 +39,10 @@ void set_adapters(Sequence& row, const Request& request, AdapterStore& adapters)
     const auto& [name, scale] = list[i];
     AdapterHold adapter = adapters.find(name);
     HEDDLE_CHECK(is_plain || adapter->runs_alone.empty(), "adapters[", i, "] is \"", name,
-                 "\", which has ", adapter->runs_alone, ": it runs alone, with a scale of 1");
+                 "\", which has ", adapter->runs_alone,
+                 ": it must be the only adapter, with a scale of 1");
     HEDDLE_CHECK(list.size() == 1 || adapter->invocation.empty(), "adapters[", i, "] is \"", name,
-                 "\", which has alora_invocation_tokens: it runs alone");
+                 "\", which has alora_invocation_tokens: it must be the only adapter");
     if (!is_plain) row.uses.push_back({.scale = scale});
     row.adapters.push_back(std::move(adapter));
   }

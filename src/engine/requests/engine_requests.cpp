@@ -82,9 +82,9 @@ void Engine::State::fill_row(Sequence& row, const Request& request) {
 void Engine::State::check_length(const Sequence& row) const {
   const int64_t needed = pages_for_row(row.max_tokens, options.page_size);
   const int64_t num_pages = runner.pages().num_pages();
-  HEDDLE_CHECK(needed <= num_pages, "prompt and answer may come to ", row.max_tokens,
-               " tokens and need ", needed, " pages of the KV cache (",
-               needed * runner.page_bytes(), " bytes), it has ", num_pages,
+  HEDDLE_CHECK(needed <= num_pages, "prompt and answer may take ", row.max_tokens,
+               " tokens, which need ", needed, " pages of the KV cache (",
+               needed * runner.page_bytes(), " bytes), but it has ", num_pages,
                " (kv_memory: ", options.kv_memory, " bytes)");
 }
 
@@ -113,8 +113,9 @@ struct RequestDraft::State {
       request.adapters = adapters;
       return;
     }
-    HEDDLE_CHECK(request.adapter.empty() && adapters.empty(),
-                 "a request for each of several adapters has adapter or adapters besides");
+    HEDDLE_CHECK(
+        request.adapter.empty() && adapters.empty(),
+        "a request that is run for several adapters also has adapter or adapters; leave them out");
     request.adapters = each[i].adapters;
   }
 

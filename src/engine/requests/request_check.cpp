@@ -41,7 +41,7 @@ void check_token(const char* field, int32_t token) {
 void check_text(const char* field, size_t i, const std::string& text) {
   HEDDLE_CHECK(!text.empty(), field, "[", i, "] is empty, expected at least one character");
   HEDDLE_CHECK(tokenizer::replace_invalid_utf8(text) == text, field, "[", i,
-               "] is no UTF-8, which all answers are");
+               "] is not UTF-8, but all answers are");
 }
 
 void check_biases(const std::vector<TokenBias>& biases) {
@@ -81,7 +81,7 @@ void check_answer_fields(const Request& request) {
 
 void check_chat_fields(const Request& request) {
   HEDDLE_CHECK(request.messages.empty() || request.messages_json.empty(),
-               "a request has messages and messages_json, expected one of them");
+               "a request has messages and messages_json, expected only one of them");
   const bool is_chat = !request.messages.empty() || !request.messages_json.empty();
   const std::pair<const char*, bool> fields[] = {
       {"tools_json", !request.tools_json.empty()},
@@ -91,7 +91,7 @@ void check_chat_fields(const Request& request) {
       {"continue_final_message", request.continue_final_message}};
   for (const auto& [name, is_given] : fields) {
     HEDDLE_CHECK(is_chat || !is_given, "a request has ", name,
-                 ", which is for a conversation, and no messages");
+                 " but no messages; it applies only to conversations");
   }
 }
 

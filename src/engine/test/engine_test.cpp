@@ -243,9 +243,9 @@ TEST(KvMemory, ARowThatNeverFitsIsRefusedAndToldWhy) {
   EXPECT_EQ(answers[0].token_ids.size(), 11u);
   EXPECT_EQ(answers[1].finish_reason, FinishReason::kError);
   EXPECT_EQ(answers[1].error,
-            "prompt and answer may come to 22 tokens and need 6 pages of the KV cache (" +
+            "prompt and answer may take 22 tokens, which need 6 pages of the KV cache (" +
                 std::to_string(6 * kPageBytes) +
-                " bytes), it has 5 (kv_memory: " + std::to_string(5 * kPageBytes) + " bytes)");
+                " bytes), but it has 5 (kv_memory: " + std::to_string(5 * kPageBytes) + " bytes)");
 }
 
 TEST(KvMemory, IsNoMoreThanTheBatchCanUse) {

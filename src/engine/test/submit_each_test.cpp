@@ -202,16 +202,18 @@ TEST_F(SubmitEach, OneThatCannotRunIsRefusedAlone) {
   const auto outcomes = finish(engine, engine.submit_each(request(2), lists));
   EXPECT_EQ(outcomes[0].completion.error, "unknown adapter \"nobody\"");
   EXPECT_EQ(outcomes[1].completion.error, "");
-  EXPECT_EQ(outcomes[2].completion.error,
-            "adapters[1] is \"called\", which has alora_invocation_tokens: it runs alone");
+  EXPECT_EQ(
+      outcomes[2].completion.error,
+      "adapters[1] is \"called\", which has alora_invocation_tokens: it must be the only adapter");
   EXPECT_TRUE(engine.submit_each(request(2), {}).empty());
   Request named = request(2);
   named.adapter = "a";
   const std::vector<RequestVariant> both = {{}, {{{"called"}}}};
   const auto of_both = finish(engine, engine.submit_each(named, both));
   EXPECT_EQ(of_both[0].completion.error, "");
-  EXPECT_EQ(of_both[1].completion.error,
-            "a request for each of several adapters has adapter or adapters besides");
+  EXPECT_EQ(
+      of_both[1].completion.error,
+      "a request that is run for several adapters also has adapter or adapters; leave them out");
   testing::expect_invalid({"n is 0, expected 1 to 128"}, [] { (void)sample_variants(0); });
   testing::expect_invalid({"n is 129, expected 1 to 128"}, [] { (void)sample_variants(129); });
 }

@@ -400,14 +400,15 @@ TEST_F(TinyModelAdapterLists, ThoseWithoutASumAreRefused) {
   };
   EXPECT_EQ(message({{"a", 1.0f}, {"x", 1.0f}}), "unknown adapter \"x\"");
   EXPECT_EQ(message({{"a", 1.0f}, {"b", 1.0f}, {"a", 2.0f}}),
-            "adapters[2].name is \"a\", as that of adapters[0]");
+            "adapters[2].name is \"a\", which adapters[0] already has");
   EXPECT_EQ(message({{"a", 1.0f}, {"", 1.0f}}), "adapters[1].name is empty");
   EXPECT_EQ(message({{"a", std::nanf("")}}), "adapters[0].scale is nan, expected a finite number");
   EXPECT_EQ(message({{"a", 1.0f}}, "b"),
-            "a request has adapter and adapters, expected one of them");
+            "a request has adapter and adapters, expected only one of them");
   EXPECT_EQ(message(List(65, {"a", 1.0f})), "adapters has 65 entries, expected at most 64");
-  EXPECT_EQ(message({{"a", 1.0f}, {"called", 1.0f}}),
-            "adapters[1] is \"called\", which has alora_invocation_tokens: it runs alone");
+  EXPECT_EQ(
+      message({{"a", 1.0f}, {"called", 1.0f}}),
+      "adapters[1] is \"called\", which has alora_invocation_tokens: it must be the only adapter");
   EXPECT_EQ(message({{"called", 0.5f}}), "no error");
   EXPECT_EQ(message({{"called", 1.0f}}), "no error");
 }

@@ -244,7 +244,7 @@ TEST(TinyModelOptions, AStepOfMoreTokensThanAnIndexCountsIsRefused) {
     return;
   }
   testing::expect_invalid(
-      {"prefill_chunk is 2147483647, expected at most 2147483645 beside 2 rows"},
+      {"prefill_chunk is 2147483647, expected at most 2147483645 with max_batch = 2"},
       [&] { (void)made(); });
 }
 

@@ -38,7 +38,7 @@ EngineThread::EngineThread(Engine engine, OnEnd on_end)
     }
     texts_arrived_.notify_one();
     if (texts_thread_.joinable()) texts_thread_.join();
-    throw_error(ErrorCode::kOutOfMemory, "the system gives the engine no thread: ", error.what());
+    throw_error(ErrorCode::kOutOfMemory, "cannot start a thread of the engine: ", error.what());
   }
 }
 

@@ -157,7 +157,7 @@ TEST_F(AdapterFolderTest, RowsOfOneRequestShareTheMemory) {
     if (i == 5) {
       EXPECT_NE(error.find("and those beside it need "), std::string::npos) << error;
     } else if (i == 6) {
-      EXPECT_NE(error.find("has none of this name"), std::string::npos) << error;
+      EXPECT_NE(error.find("has no adapter of this name"), std::string::npos) << error;
     } else if (i == 2) {
       testing::expect_same(outcomes[i].completion, answer(alone_, ""), "the base model");
     } else {
@@ -204,11 +204,11 @@ TEST_F(AdapterFolderTest, ANameLeadsNowhereElse) {
                                   std::string("first/../first"), std::string("/")}) {
     expect_refused(name, "can have this name, it holds a '/'");
   }
-  expect_refused("..", "it stands for another folder");
-  expect_refused(".", "it stands for another folder");
+  expect_refused("..", "it refers to another folder");
+  expect_refused(".", "it refers to another folder");
   expect_refused(std::string("first\0x", 7), "it holds a NUL byte");
   expect_refused(std::string(300, 'a'), "it has more than 255 bytes");
-  expect_refused("none", "has none of this name");
+  expect_refused("none", "has no adapter of this name");
   expect_refused("link", "is a link that leads out of", RequestError::kInvalidArgument);
   expect_refused("parts", "is a link that leads out of", RequestError::kInvalidArgument);
   expect_refused("broken", "broken: ", RequestError::kInvalidArgument);

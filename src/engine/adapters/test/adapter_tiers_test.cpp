@@ -242,7 +242,7 @@ TEST_F(AdapterTiersTest, HostMemoryIsForAGpu) {
   EngineOptions options{.adapter_dir = folder_.path().string(),
                         .adapter_host_memory = bytes_of_one_ - 1};
   if (testing::is_on_cpu()) {
-    testing::expect_invalid({"adapter_host_memory", "which adapter_memory bounds"},
+    testing::expect_invalid({"adapter_host_memory", "bound them with adapter_memory"},
                             [&] { (void)model_.engine(options); });
     return;
   }

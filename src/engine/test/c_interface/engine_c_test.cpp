@@ -248,7 +248,7 @@ TEST_F(CEngine, WhatIsOddAboutTheModelIsToldOrAnError) {
   heddle_engine_destroy(std::exchange(other, nullptr));
   ASSERT_EQ(told.size(), 2u);
   EXPECT_EQ(told[0].find(path + ": has no tokenizer.ggml.pre, "), 0u) << told[0];
-  const std::string says = file + ": num_beams is 4, which heddle does not do";
+  const std::string says = file + ": num_beams is 4, which heddle does not support";
   EXPECT_EQ(told[1], says);
   options.strict = true;
   const std::string plain = folder.write("plain.gguf", plain_file());
