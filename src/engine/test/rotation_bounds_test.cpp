@@ -64,7 +64,7 @@ TEST(RotationBounds, TheOriginalContextIsShort) {
 }
 
 /// A row that grows beyond it is computed anew: each token is the one that a prompt of all before
-/// it gives, bit for bit.
+/// it gives, on the CPU bit for bit. On a GPU decode adds in another order than prefill does.
 TEST(RotationBounds, AnAnswerThatCrossesItIsThatOfItsTokensAsAPrompt) {
   Engine engine = with_factors(kShort, kLong);
   for (const int64_t length : {kOriginal - 3, kOriginal - 1, kOriginal, kOriginal + 1}) {
@@ -75,7 +75,8 @@ TEST(RotationBounds, AnAnswerThatCrossesItIsThatOfItsTokensAsAPrompt) {
       request.max_tokens = 1;
       const Completion next = testing::run_all(engine, {request}).front();
       EXPECT_EQ(next.token_ids.front(), answer.token_ids[i]) << length << ", token " << i;
-      EXPECT_EQ(next.logprobs.front(), answer.logprobs[i]) << length << ", token " << i;
+      EXPECT_NEAR(next.logprobs.front(), answer.logprobs[i], testing::is_on_cpu() ? 0.0 : 2e-3)
+          << length << ", token " << i;
       request.token_ids->push_back(answer.token_ids[i]);
     }
   }
