@@ -83,7 +83,7 @@ TEST(Engine, RefusesAValueOutOfItsRangeAndNothingElse) {
         {[=](Request& r) { r.max_tokens = wrong; }, {"max_tokens is ", "expected at least 0"}});
   }
   cases.push_back({[](Request& r) { r.stop = {"a", ""}; }, {"stop[1] is empty"}});
-  cases.push_back({[](Request& r) { r.stop = {"\xC3"}; }, {"stop[0] is no UTF-8"}});
+  cases.push_back({[](Request& r) { r.stop = {"\xC3"}; }, {"stop[0] is not UTF-8"}});
   cases.push_back({[](Request& r) { r.adapter = "nobody"; },
                    {"unknown adapter \"nobody\""},
                    RequestError::kUnknownAdapter});

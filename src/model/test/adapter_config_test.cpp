@@ -236,7 +236,7 @@ TEST(AdapterConfig, TakesRanksThatAreWrittenAsFractions) {
 }
 
 TEST(AdapterConfig, SaysWhatToDoWithAnAdapterOfMlx) {
-  expect_unsupported({"dir/adapter_config.json: is of MLX-LM", "mlx_lm.fuse"}, [] {
+  expect_unsupported({"dir/adapter_config.json: is an MLX-LM adapter", "mlx_lm.fuse"}, [] {
     (void)parse_adapter_config(R"({"fine_tune_type": "lora", "num_layers": 2})", kPath);
   });
 }

@@ -95,7 +95,7 @@ TEST(FolderModel, SaysWhatAFolderWithoutAModelIs) {
                  [&] { open(small); });
   small.folder.write("config.json", small.config.dump());
   small.folder.write("pytorch_model.bin", "PK");
-  expect_unsupported({"pytorch_model.bin: is of pickles", "python -c \"import transformers"},
+  expect_unsupported({"pytorch_model.bin: holds pickles", "python -c \"import transformers"},
                      [&] { open(small); });
 }
 

@@ -51,7 +51,7 @@ TEST(FolderWeights, StaysInItsFolder) {
   // What a terminal obeys, and what is longer than any name, are no part of an error.
   for (const std::string& name : {std::string("\\u001b[31mRED\\u0007"), std::string(5000, 'a')}) {
     const std::string index = R"({"weight_map": {"a": ")" + name + R"("}})";
-    expect_wrong(folder, index, {kIndex, "puts 'a' into something that is no file"});
+    expect_wrong(folder, index, {kIndex, "puts 'a' into something that is not a file"});
     const std::string message =
         testing::message_of([&] { const FolderWeights weights(folder.path().string()); });
     EXPECT_EQ(message.find('\x1b'), std::string::npos) << message;
