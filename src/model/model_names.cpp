@@ -84,7 +84,15 @@ std::string name_of_file(const std::string& path) {
 
 bool ModelNames::may_be(std::string_view base_model) const {
   while (base_model.ends_with('/')) base_model.remove_suffix(1);
-  const std::string_view name = base_model.substr(base_model.find_last_of('/') + 1);
+  std::string_view name = base_model.substr(base_model.find_last_of('/') + 1);
+  // A trainer that was given a path of a cache saves that: .../models--ORG--NAME/snapshots/COMMIT
+  constexpr std::string_view kSnapshots = "/snapshots";
+  const std::string_view above = base_model.substr(0, base_model.size() - name.size());
+  if (above.ends_with("/snapshots/")) {
+    const std::string_view cache = above.substr(0, above.size() - kSnapshots.size() - 1);
+    const std::string_view own = cache.substr(cache.find_last_of('/') + 1);
+    if (own.starts_with("models--")) name = own.substr(own.rfind("--") + 2);
+  }
   const std::string key = model_key(name);
   if (key.empty()) return true;
   const bool is_of_family = !family.empty() && key.starts_with(family) &&

@@ -30,6 +30,8 @@ TEST(ModelNames, TheFileIsNamedLikeTheModel) {
     const ModelNames names = names_of(path);
     EXPECT_TRUE(names.may_be("HuggingFaceTB/SmolLM2-135M-Instruct")) << path;
     EXPECT_TRUE(names.may_be("/home/me/smollm2-135m-instruct/")) << path;
+    EXPECT_TRUE(names.may_be("/hub/models--acme--SmolLM2-135M-Instruct/snapshots/0a1b")) << path;
+    EXPECT_FALSE(names.may_be("/hub/models--acme--SmolLM2-360M-Instruct/snapshots/0a1b")) << path;
     EXPECT_FALSE(names.may_be("HuggingFaceTB/SmolLM2-135M")) << path;
     EXPECT_FALSE(names.may_be("HuggingFaceTB/SmolLM2-360M-Instruct")) << path;
     EXPECT_FALSE(names.may_be("Q4_1")) << path;
