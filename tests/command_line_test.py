@@ -56,6 +56,15 @@ class Answers(Case):
         self.assertEqual(among[1]["logprobs"], alone["logprobs"])
         self.assertNotEqual(among[2]["token_ids"], alone["token_ids"])
 
+    def test_a_pipe_in_place_of_an_adapters_file_holds_up_nothing(self):
+        shutil.copytree(ADAPTERS / "slug", self.folder / "slug")
+        (self.folder / "slug" / "adapter_config.json").unlink()
+        os.mkfifo(self.folder / "slug" / "adapter_config.json")
+        lines = self.lines({"prompt": "Hi", "adapter": "slug"}, {"prompt": "Hi", "max_tokens": 1})
+        first, second = self.answers("--adapters", self.folder, "-", code=1, stdin=lines)
+        self.assertIn("is not a regular file", first["error"])
+        self.assertIsNone(second["error"])
+
     def test_raw_text_is_not_templated(self):
         raw = self.answers("--raw", "The sky is")[0]
         chat = self.answers("The sky is")[0]
@@ -233,6 +242,10 @@ class WrongInput(Case):
         self.refused("generate", "--weights", "q3", "Hi", says=["weights is 'q3', expected one of q8_0, q5_1, q5_0, q4_1, q4_0, f16, bf16"])
         self.refused("generate", "--kv-type", "f64", "Hi", says=["kv_type is 'f64', expected one of f32, f16, bf16"])
         self.refused("generate", "--weights", "", "Hi", says=["--weights", "is empty"])
+        for option in ("--use", "--model", "--adapters", "--weights", "--seed"):  # of a variable of the shell that was not set
+            self.refused("generate", option, "", "Hi", says=[option, "is empty"])
+            self.refused("generate", f"{option}=", "Hi", says=[option, "is empty"])
+        self.refused("generate", "--min-tokens", "-1", "Hi", says=["--min-tokens", "-1", "0 to 2147483647"])
         self.refused("generate", "--device", "gpu", "Hi", says=["device is 'gpu', expected cpu, cuda or cuda:1"])
         # What the CPU's program lacks, or in one with CUDA code, from which the test hides all devices, the machine.
         for command in (["generate", "Hi"], ["chat"]):

@@ -1,9 +1,7 @@
 // The program heddle-serve, which `heddle serve` runs.
-#include <algorithm>
 #include <csignal>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -30,9 +28,7 @@ int run(int argc, char** argv) {
   app::CommandLine line;
   app::declare_commands(app, line);
   try {
-    std::vector<std::string> arguments = with_config_file({argv + 1, argv + argc});
-    std::ranges::reverse(arguments);  // as CLI11 takes them
-    app.parse(std::move(arguments));
+    app.parse(app::in_parsing_order(with_config_file({argv + 1, argv + argc})));
   } catch (const CLI::CallForHelp&) {
     app::print_help(app);
     return 0;

@@ -115,14 +115,14 @@ void add_penalty_options(CLI::App& command, AnswerOptions& options) {
       .add_option("--min-tokens", options.min_tokens,
                   "Minimum number of tokens before anything but --max-tokens ends an answer")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
       ->type_name("N")
       ->group(kGroup);
   command
       .add_option("--stop-token-id", options.stop_token_ids,
                   "Token that ends an answer; can be repeated")
       ->allow_extra_args(false)
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
       ->type_name("ID")
       ->group(kGroup);
   command
@@ -169,7 +169,7 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
       .add_option("--max-context", engine.max_context,
                   "Maximum number of tokens in a row, prompt and answer; 0: the model's own limit")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
       ->group(kGroup);
   command.add_option("--page-size", engine.page_size, "Tokens per page of the KV cache")
       ->capture_default_str()
@@ -202,7 +202,7 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
       .add_option("--max-batch-adapters", engine.max_batch_adapters,
                   "Maximum number of adapters that rows which run at once may use; 0: no limit")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
       ->group(kGroup);
   add_size("--max-batch-adapter-bytes", engine.max_batch_adapter_bytes,
            "Maximum size of these adapters' weights, such as 64M; auto: no limit");
@@ -330,9 +330,9 @@ void add_inspect(CLI::App& app, std::string& path) {
 /// Options whose value names something refuse an empty one: it is a variable of a shell that was
 /// not set, and would be as if the option was not given.
 void refuse_empty_values(CLI::App& command) {
-  constexpr std::array<std::string_view, 11> kNaming = {"NAME",    "FILE",   "DIR",    "NAME=DIR",
+  constexpr std::array<std::string_view, 12> kNaming = {"NAME",    "FILE",   "DIR",    "NAME=DIR",
                                                         "TYPE",    "FROM",   "DEVICE", "SIZE",
-                                                        "ADDRESS", "ORIGIN", "ID=X"};
+                                                        "ADDRESS", "ORIGIN", "ID=X",   "N"};
   for (CLI::Option* option : command.get_options()) {
     const std::string type = option->get_type_name();
     if (std::ranges::find(kNaming, type.substr(0, type.find(':'))) == kNaming.end()) continue;
@@ -460,6 +460,20 @@ void declare_commands(CLI::App& app, CommandLine& line) {
   app.footer(
       "heddle generate \"What is a loom?\"\n"
       "heddle generate --adapter sql=examples/adapters/sql \"SQL: count cars\"");
+}
+
+std::vector<std::string> in_parsing_order(std::span<const std::string> arguments) {
+  std::vector<std::string> parts;
+  bool are_options = true;
+  for (const std::string& argument : arguments) {
+    are_options &= argument != "--";
+    const bool is_empty = are_options && argument.starts_with("--") && argument.size() > 3 &&
+                          argument.find('=') == argument.size() - 1;
+    parts.push_back(is_empty ? argument.substr(0, argument.size() - 1) : argument);
+    if (is_empty) parts.emplace_back();
+  }
+  std::ranges::reverse(parts);
+  return parts;
 }
 
 }  // namespace heddle::app

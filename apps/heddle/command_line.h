@@ -1,6 +1,8 @@
 #pragma once
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -23,6 +25,10 @@ struct CommandLine {
 /// Declares all subcommands with their options. Values are stored in `line`, which must outlive
 /// `app`. Help, completions and the man page are made from these declarations.
 void declare_commands(CLI::App& app, CommandLine& line);
+
+/// The arguments in the order in which CLI11 takes them, the last first. "--use=" becomes "--use"
+/// and an empty value: CLI11 would take the next argument for its value.
+[[nodiscard]] std::vector<std::string> in_parsing_order(std::span<const std::string> arguments);
 
 /// The options that every subcommand with a model takes; groups "Model" and "Engine".
 void add_model_options(CLI::App& command, ModelOptions& options);

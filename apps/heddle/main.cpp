@@ -42,7 +42,7 @@ int run(int argc, char** argv) {
   CommandLine line;
   declare_commands(app, line);
   try {
-    app.parse(argc, argv);
+    app.parse(in_parsing_order(std::vector<std::string>(argv + 1, argv + argc)));
   } catch (const CLI::CallForHelp&) {
     print_help(app);
     return 0;

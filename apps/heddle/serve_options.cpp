@@ -67,13 +67,13 @@ void add_network_options(CLI::App& command, ServeOptions& options) {
       .add_option("--stream-timeout", options.stream_timeout,
                   "Seconds in which a reader may take nothing before its answer ends")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(0.001, 1e9))
       ->group(kGroup);
   command
       .add_option("--drain-timeout", options.drain_timeout,
                   "Seconds that running rows have to finish after SIGTERM")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0.0, 1e9))
       ->group(kGroup);
 }
 

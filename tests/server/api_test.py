@@ -2,10 +2,11 @@
 import json
 import os
 import pathlib
+import subprocess
 import tempfile
 import unittest
 
-from serve_case import ADMIN_KEY, DEVICE, Case, Server, events, main
+from serve_case import ADMIN_KEY, DEVICE, HEDDLE, Case, Server, events, main
 
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 6, "temperature": 0, "ignore_eos": True}
 TEXT = {"prompt": "hello", "max_tokens": 6, "temperature": 0, "ignore_eos": True}
@@ -288,6 +289,15 @@ class Configuration(unittest.TestCase):
             self.assertEqual([status(n=3), status(n=4), status(unknown=1)], [200, 400, 200], "of the file")
             self.assertEqual([status(stop=["x", "y"]), status(stop=["x"] * 3)], [200, 400], "of the environment")
             self.assertEqual([status(prompt=["x"] * 2), status(prompt=["x"] * 3)], [200, 400], "an argument goes before the file")
+
+    def test_an_empty_value_takes_no_other_argument_for_its_value(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = pathlib.Path(folder) / "config.toml"
+            config.write_text('lora-root = ""\nport = 0\n')
+            for arguments in (["--config", config], ["--lora-root=", "--port", "0"]):
+                done = subprocess.run([HEDDLE, "serve", *map(str, arguments)], capture_output=True, text=True, timeout=30)
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("--lora-root: is empty, expected DIR", done.stderr)
 
 
 class Keys(Case):
