@@ -29,6 +29,7 @@ int32_t read_token(const files::GgufFile& file, std::string_view key, size_t voc
 
 constexpr std::string_view kPre = "tokenizer.ggml.pre";
 constexpr std::string_view kTokens = "tokenizer.ggml.tokens";
+constexpr std::string_view kMerges = "tokenizer.ggml.merges";
 
 // "seperator" is how the format spells it.
 constexpr std::pair<const char*, std::string_view> kRoles[] = {
@@ -64,9 +65,30 @@ constexpr std::string_view kEndTexts[] = {"<|eot_id|>",
 /// Where a vocabulary has both of the first, the third ends a part of an answer alone.
 constexpr std::string_view kHarmony[] = {"<|return|>", "<|call|>", "<|end|>"};
 
-bool is_end_text(std::string_view token) {
-  return std::ranges::find(kEndTexts, token) != std::end(kEndTexts);
-}
+/// Which of the tokens end an answer by their text. A text that merges make is plain text to the
+/// model, such as "</s>" in the vocabulary of Qwen.
+class EndTexts {
+ public:
+  explicit EndTexts(const files::GgufFile& file)
+      : texts_(std::begin(kEndTexts), std::end(kEndTexts)) {
+    if (file.find(kMerges) == nullptr) return;
+    for (const std::string_view merge : file.get_array<std::string_view>(kMerges)) {
+      if (merge.size() > kLongest || merge.empty()) continue;
+      std::string merged(merge);
+      if (const size_t space = merged.find(' ', 1); space != merged.npos) merged.erase(space, 1);
+      std::erase(texts_, merged);
+    }
+  }
+
+  [[nodiscard]] bool has(std::string_view token) const {
+    return std::ranges::find(texts_, token) != texts_.end();
+  }
+
+ private:
+  static constexpr size_t kLongest = 24;  // of a merge that may make one of them
+
+  std::vector<std::string_view> texts_;
+};
 
 std::string_view pre_tokenizer_of(const files::GgufFile& file) {
   return file.get_or<std::string_view>(kPre, "default");
@@ -93,14 +115,15 @@ tokenizer::Vocabulary read_vocabulary(const files::GgufFile& file) {
     }
   }
   // As llama.cpp has it, whatever their type.
+  const EndTexts end_texts(file);
   for (size_t id = 0; id < vocabulary.types.size() && id < tokens.size(); ++id) {
-    if (is_end_text(tokens[id])) vocabulary.types[id] = tokenizer::TokenType::kControl;
+    if (end_texts.has(tokens[id])) vocabulary.types[id] = tokenizer::TokenType::kControl;
   }
   if (has_scores) {
     vocabulary.scores = file.get_array<float>("tokenizer.ggml.scores");
     vocabulary.add_space_prefix = file.get_or<bool>("tokenizer.ggml.add_space_prefix", true);
   } else {
-    const auto merges = file.get_array<std::string_view>("tokenizer.ggml.merges");
+    const auto merges = file.get_array<std::string_view>(kMerges);
     vocabulary.merges.assign(merges.begin(), merges.end());
   }
   vocabulary.pre_tokenizer = std::string(pre_tokenizer_of(file));
@@ -130,8 +153,9 @@ std::vector<int32_t> read_end_tokens(const files::GgufFile& file) {
     return std::ranges::find(texts, text) != texts.end();
   };
   const bool is_harmony = has(kHarmony[0]) && has(kHarmony[1]);
+  const EndTexts end_texts(file);
   for (size_t id = 0; id < texts.size(); ++id) {
-    if (is_end_text(texts[id]) && !(is_harmony && texts[id] == kHarmony[2]))
+    if (end_texts.has(texts[id]) && !(is_harmony && texts[id] == kHarmony[2]))
       add(static_cast<int32_t>(id));
   }
   return ids;

@@ -40,8 +40,7 @@ void check_token(const char* field, int32_t token) {
 
 void check_text(const char* field, size_t i, const std::string& text) {
   HEDDLE_CHECK(!text.empty(), field, "[", i, "] is empty, expected at least one character");
-  HEDDLE_CHECK(tokenizer::replace_invalid_utf8(text) == text, field, "[", i,
-               "] is not UTF-8");
+  HEDDLE_CHECK(tokenizer::replace_invalid_utf8(text) == text, field, "[", i, "] is not UTF-8");
 }
 
 void check_biases(const std::vector<TokenBias>& biases) {

@@ -165,6 +165,23 @@ TEST(ModelText, EndsOfATurnAreFoundByTheirText) {
   EXPECT_EQ(ends({"<|end|>", "<|return|>", "<|call|>"}, false), (Ids{1, 2}));
 }
 
+/// In Qwen's vocabulary "</s>" is a piece of text like any other.
+TEST(ModelText, ATextThatMergesMakeEndsNothing) {
+  GgufBuilder builder;
+  builder.value("tokenizer.ggml.model", "gpt2").value("tokenizer.ggml.pre", "gpt-2");
+  builder.array<std::string_view>("tokenizer.ggml.tokens",
+                                  {"<", "/", "s", ">", "</", "</s", "</s>", "<|im_end|>"});
+  builder.array<int32_t>("tokenizer.ggml.token_type", {1, 1, 1, 1, 1, 1, 1, 1});
+  builder.array<std::string_view>("tokenizer.ggml.merges", {"< /", "</ s", "</s >"});
+  const std::string bytes = builder.build();
+  const GgufFile file(std::as_bytes(std::span(bytes)), "m.gguf");
+  EXPECT_EQ(read_end_tokens(file), std::vector<int32_t>{7});
+  const tokenizer::Vocabulary vocabulary = read_vocabulary(file);
+  EXPECT_EQ(vocabulary.types[6], tokenizer::TokenType::kNormal);
+  EXPECT_EQ(vocabulary.types[7], tokenizer::TokenType::kControl);
+  EXPECT_EQ(tokenizer::Tokenizer(vocabulary).vocab_size(), 8);  // its merges have their tokens
+}
+
 TEST(ModelText, AFileWithoutAPreTokenizerHasThatOfLlamaCpp) {
   const auto read = [](const char* pre, const char* role, uint32_t id) {
     GgufBuilder builder;
