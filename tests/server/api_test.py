@@ -62,6 +62,10 @@ class Api(Case):
         device = r"cpu \(2 threads\)" if DEVICE == "cpu" else r"cuda:0 \(.+, bf16 activations\)"
         self.assertRegex(self.server.log.read_text().splitlines()[0], f" info running on {device}$")
 
+    def test_an_id_of_a_client_is_one_member_of_a_log_line(self):
+        self.text(request_id="x status=500 outcome=error")
+        self.assertIn(' id="x status=500 outcome=error" status=200 ', self.server.log.read_text())
+
     def test_every_name_of_a_model(self):
         base = self.text(model="tiny")[1]["choices"][0]["text"]
         adapted = self.text(model="a3")[1]["choices"][0]["text"]

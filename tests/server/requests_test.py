@@ -280,8 +280,9 @@ class Headers(unittest.TestCase):
     def test_hosts(self):
         for host in ("LOCALHOST", "LocalHost:8000", "localhost.", "localhost.:80", "EXAMPLE.ORG", "example.org.", "Example.Org:443", "127.0.0.1", "[::1]:80"):
             self.assertEqual(self.complete(Host=host), 200, host)
-        for host in ("localhost.evil.org", "evil.org", "example.org.evil", "localhost..", ""):
+        for host in ("localhost.evil.org", "evil.org", "example.org.evil", "localhost.."):
             self.assertEqual(self.complete(Host=host), 403, host)
+        self.assertEqual(self.complete(Host=""), 400)
         self.assertEqual(self.complete(Origin="HTTP://Localhost"), 200)
         self.assertEqual(self.complete(Origin="http://evil.org"), 403)
 
@@ -297,7 +298,7 @@ class Headers(unittest.TestCase):
             self.assertEqual(self.status("GET", path)[0], 200, path)
             self.assertEqual(self.status("HEAD", path)[0], 200, path)
         self.assertEqual(self.status("GET", "/health", Host="evil.org")[0], 403)
-        self.assertEqual(self.status("GET", "/v1/models", Authorization="Bearer the-key")[0], 403)
+        self.assertEqual(self.status("GET", "/v1/models", Authorization="Bearer the-key")[0], 400)
 
     def test_methods(self):
         key = {"Host": "localhost", "Authorization": "Bearer the-key"}

@@ -121,6 +121,9 @@ Headers Access::cors_headers(const HttpRequest& head) const {
 std::optional<HttpResponse> Access::check(const HttpRequest& head) const {
   const std::string_view host = head.header("Host"), origin = head.header("Origin");
   const bool is_probe = host.empty() && is_health_route(head);
+  if (!is_probe && host.empty()) {
+    return openai_error({400, "BadRequestError", "the request has no Host header"});
+  }
   if (!is_probe && !may_be_host(host)) {
     return openai_error(
         {403, "PermissionDeniedError",

@@ -65,9 +65,11 @@ void write_log(const RequestLog& log) {
   for (const auto& member : line) {
     const json& value = member.value();
     text.append(text.empty() ? "" : " ").append(member.key()).append("=");
-    if (value.is_string()) {
+    const bool is_plain =
+        value.is_string() && files::text_of(value).find_first_of(" =\"") == std::string_view::npos;
+    if (is_plain) {
       text += files::text_of(value);
-    } else {
+    } else {  // so that no client's id looks like members of the line
       files::append_json(text, value);
     }
   }
