@@ -212,8 +212,8 @@ def test_several_answers_to_one_prompt_have_the_bits_of_the_program(llm: heddle.
     assert samples.each[1] == llm.chat(prompt, adapter="slug", **{**drawn, "seed": 4})
     assert "choices" not in plain and not llm.chat(prompt, max_tokens=2).each and len(llm.chat(prompt, max_tokens=2, n=1).each) == 1
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"n": 0}, "n is 0, expected 1 to 128"), ({"n": 2, "each_adapter": each}, "n and each_adapter"), ({"each_adapter": []}, "no list"),
-        ({"each_adapter": "sql"}, "no list"), ({"each_adapter": each, "adapter": "sql"}, "beside"), ({"each_adapter": ["nobody"]}, "nobody")]
+        ({"n": 0}, "n is 0, expected 1 to 128"), ({"n": 2, "each_adapter": each}, "n and each_adapter"), ({"each_adapter": []}, "not a list"),
+        ({"each_adapter": "sql"}, "not a list"), ({"each_adapter": each, "adapter": "sql"}, "together with"), ({"each_adapter": ["nobody"]}, "nobody")]
     for options, message in wrong:
         with pytest.raises(ValueError, match=message):
             llm.chat(prompt, **options)
