@@ -72,7 +72,7 @@ LAYERS = {
                             "src/engine/engine_options.h", "src/engine/available_memory.h", "src/engine/weight_options.h", "src/files", "src/model/decoder",
                             "src/model/source", "src/cuda/check.h", "src/testing/bench/plain_reads_cuda.h"],
                           ["cli11", "spdlog", "json", "benchmark", "cuda", "system"]),
-    "apps": (["include/heddle", *JSON], ["cli11", "spdlog", "xxhash", "edit", "system"]),
+    "apps": (["include/heddle", "src/files/edit_distance.h", *JSON], ["cli11", "spdlog", "xxhash", "edit", "system"]),
     "examples": (["include/heddle"], []),
     "tests": (["include/heddle", "src"], ["gtest", "json", "dlpack", "system"]),
 }

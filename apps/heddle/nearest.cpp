@@ -1,9 +1,9 @@
 #include "nearest.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
-#include <vector>
+
+#include "files/edit_distance.h"
 
 namespace heddle::app {
 namespace {
@@ -52,25 +52,11 @@ constexpr std::pair<std::string_view, std::string_view> kSynonyms[] = {
 
 }  // namespace
 
-size_t edit_distance(std::string_view from, std::string_view to) {
-  std::vector<size_t> row(to.size() +
-                          1);  // from the letters of `from` so far to each start of `to`
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < from.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < to.size(); ++j) {
-      const size_t replaced = diagonal + size_t{from[i] != to[j]};
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
-    }
-  }
-  return row.back();
-}
-
 std::string_view nearest(std::string_view word, std::span<const std::string_view> known) {
   word = word.substr(0, kMaxWord);
-  return *std::ranges::min_element(
-      known, {}, [word](std::string_view candidate) { return edit_distance(word, candidate); });
+  return *std::ranges::min_element(known, {}, [word](std::string_view candidate) {
+    return files::edit_distance(word, candidate);
+  });
 }
 
 std::string did_you_mean(std::string_view field, std::span<const std::string_view> known) {
@@ -82,7 +68,7 @@ std::string did_you_mean(std::string_view field, std::span<const std::string_vie
   }
   if (known.empty() || field.size() > kMaxWord) return {};
   const std::string_view near = nearest(field, known);
-  const size_t edits = edit_distance(field, near);
+  const size_t edits = files::edit_distance(field, near);
   // Two edits make any word of two letters out of any other.
   const bool is_near = edits <= kNearEdits && edits + 1 < std::min(field.size(), near.size());
   return is_near ? question(near) : std::string();

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "nearest.h"
+#include "files/edit_distance.h"
 
 namespace heddle::app {
 namespace {
@@ -56,7 +56,7 @@ std::string_view nearest_command(std::string_view name) {
   size_t least = kNear + 1;
   for (const ChatCommand& command : kCommands) {
     const bool begins_so = name.size() > 1 && command.name.starts_with(name);
-    const size_t distance = begins_so ? 0 : edit_distance(name, command.name);
+    const size_t distance = begins_so ? 0 : files::edit_distance(name, command.name);
     if (distance >= least) continue;
     least = distance;
     best = command.name;

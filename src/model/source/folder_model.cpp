@@ -199,8 +199,6 @@ std::vector<int32_t> FolderModel::end_tokens() const {
 
 GenerationConfig FolderModel::generation_config() const {
   if (!has_file(kGenerationConfig)) return {};
-  check_setting_types(*read_json(file(kGenerationConfig)), file(kGenerationConfig) + ": ",
-                      generation_setting_types());
   return read_generation_config(file(kGenerationConfig));
 }
 

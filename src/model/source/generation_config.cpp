@@ -10,6 +10,7 @@
 #include "files/json_value.h"
 #include "files/printable.h"
 #include "model/source/read_json.h"
+#include "model/source/setting_types.h"
 
 namespace heddle::model {
 namespace {
@@ -87,6 +88,7 @@ void take(const std::string& path, const std::string& key, const std::string& te
 }  // namespace
 
 GenerationConfig read_generation_config(const std::string& path) {
+  check_setting_types(*read_json(path), path + ": ", generation_setting_types());
   GenerationConfig config{.path = path};
   bool is_greedy = false;
   for (const auto& [key, text] : read_members(path)) {
