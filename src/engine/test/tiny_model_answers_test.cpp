@@ -220,7 +220,7 @@ TEST_F(TinyModelAnswers, AreDrawnAsAGenerationConfigSays) {
         std::pair(R"({"temperature": -1})", "temperature is -1, expected a finite number"),
         std::pair(R"({"min_p": 2})", "min_p is 2, expected 0 to 1"),
         std::pair(R"({"repetition_penalty": 0})", "repetition_penalty is 0, expected"),
-        std::pair(R"({"top_k": 2.5})", "top_k is 2.5, expected a whole number"),
+        std::pair(R"({"top_k": 2.5})", "top_k is 2.5, expected an integer"),
         std::pair(R"({"max_new_tokens": 0})", "max_new_tokens is below 1"),
         std::pair(R"({"temperature": "hot"})", "temperature is \"hot\", expected a number"),
         std::pair("[]", "is an array, expected an object")}) {
