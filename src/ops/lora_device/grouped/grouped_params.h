@@ -1,5 +1,7 @@
 #pragma once
 
+#include "heddle/ops/lora.h"
+
 #include "core/math.h"
 #include "ops/lora_device/plan/grouped_plan.h"
 #include "ops/lora_device/site_params.h"
