@@ -81,8 +81,8 @@ LAYERS = {
     "tests": (["include/heddle", "src"], ["gtest", "json", "dlpack", "system"]),
 }
 
-# The inner order of a family: a room of it may include itself and those named here, and rooms that are not in the table are
-# refused. "." are the files that lie in the family's folder itself. Tests, benches and adapters may include all.
+# The inner order of each op family: a room of it may include itself and those named here; families and rooms that are not in the
+# table are refused. "." are the files that lie in the family's folder itself. Tests, benches and adapters may include all.
 ROOMS = {
     "src/ops/attention": {
         "rope": [], "paged": [], "call": [],
@@ -105,6 +105,29 @@ ROOMS = {
         "cpu": ["checks", "call"],
         "grouped": [".", "table", "plan", "call"],
     },
+    "src/ops/linear_site": {
+        "call": [],
+        "general": ["call"],
+        "decode": ["call"],
+        "packed": ["call", "decode"],
+        "prompt": ["call"],
+        "cpu": ["call"],
+        "run": ["call", "general", "decode", "packed", "prompt"],
+        ".": ["call"],
+    },
+    "src/ops/linear": {"format": [], "pack": ["format"], "cpu": ["format"], "unpack": ["format"], ".": ["format", "cpu", "unpack"]},
+    "src/ops/sampling": {"draw": [], "sample": ["draw"], "adjust": [], "take": [], ".": ["draw", "sample"]},
+    "src/ops/metadata": {".": ["conversions"], "conversions": ["."], "prepare_batch": [".", "conversions"]},
+    "src/ops/speculation": {
+        "shared": ["prepare_next_forward_pass", "rewind_kv_cache", "speculative_step", "verify_speculative_tokens"],
+        "propose_ngram_drafts": ["shared"],
+        "prepare_next_forward_pass": ["shared"],
+        "rewind_kv_cache": ["shared"],
+        "verify_speculative_tokens": ["shared"],
+        "speculative_step": ["shared", "prepare_next_forward_pass", "rewind_kv_cache", "verify_speculative_tokens"],
+        ".": [],
+    },
+    **{f"src/ops/{flat}": {".": []} for flat in ("activation", "adapter_parts", "elementwise", "embedding", "mamba", "norm", "rope", "verify")},
     "src/ops/lora": {
         "fused": [], "halves": [], "grouped": [],
         "run": ["fused", "halves"],
@@ -167,10 +190,12 @@ def room_of(path, family):
 
 
 def room_refusal(path, target):
-    """Why a file of a family with rooms may not include `target` of the same family; None where it may."""
+    """Why a file of an op family may not include `target` of the same family; None where it may."""
     family = "/".join(path.split("/")[:3])
-    if family not in ROOMS or not is_within(target, family) or TEST_FILE.search(path) or ADAPTER.match(path):
+    if not family.startswith("src/ops/") or not is_within(target, family) or TEST_FILE.search(path) or ADAPTER.match(path):
         return None
+    if family not in ROOMS:
+        return f"{family} is in no line of ROOMS"
     rooms, own, other = ROOMS[family], room_of(path, family), room_of(target, family)
     if own not in rooms or other not in rooms:
         return f"{family}/{own if own not in rooms else other} is in no line of ROOMS"
@@ -235,6 +260,7 @@ def self_test():
         "src/ops/lora/fused/aligned_cuda.h": "",
         "src/ops/lora/run/select_kernel.h": "",
         "src/ops/norm/norm_kernels.h": "",
+        "src/ops/new_op/x.h": "",
         "src/ops/attention/paged/pages.h": "",
         "src/ops/attention/decode/launch.h": "",
         "src/model/gguf.h": "",
@@ -318,6 +344,7 @@ def self_test():
         ("src/ops/lora/test/lora_test.cpp", '"ops/norm/norm_kernels.h"'),
         ("src/ops/attention/paged/walk.h", '"ops/attention/decode/launch.h"'),
         ("src/ops/attention/prefill/tile_cuda.h", '"ops/attention/decode/launch.h"'),
+        ("src/ops/new_op/x.cpp", '"ops/new_op/x.h"'),
         ("src/ops/attention/elsewhere/x.h", '"ops/attention/paged/pages.h"'),
         ("src/model/llama.cpp", '"cpu/vec-inl.h"'),
         ("src/model/llama.cpp", '"ops/lora/lora_kernels.h"'),

@@ -4,7 +4,7 @@
 
 #include "heddle/core/check.h"
 
-#include "ops/linear/linear_kernels.h"
+#include "ops/linear/cpu/linear_kernels.h"
 #include "ops/linear/linear_units.h"
 
 namespace heddle {

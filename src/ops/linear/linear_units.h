@@ -7,7 +7,7 @@
 
 #include "core/fetch_ahead.h"
 #include "core/math.h"
-#include "ops/linear/packed_layout.h"
+#include "ops/linear/format/packed_layout.h"
 
 namespace heddle {
 

@@ -10,9 +10,9 @@
 #include "core/check_kernels.h"
 #include "core/scoped_operation.h"
 #include "cpu/validate_indices.h"
-#include "ops/linear/packed_block.h"
-#include "ops/linear/packed_layout.h"
-#include "ops/linear/unpack_kernels.h"
+#include "ops/linear/format/packed_block.h"
+#include "ops/linear/format/packed_layout.h"
+#include "ops/linear/unpack/unpack_kernels.h"
 
 namespace heddle {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "core/check_kernels.h"
 #include "core/scoped_operation.h"
-#include "ops/linear_site/site_kernels.h"
-#include "ops/linear_site/site_slices.h"
+#include "ops/linear_site/call/site_kernels.h"
+#include "ops/linear_site/call/site_slices.h"
 #include "ops/lora_device/checks/check_call.h"
 #include "ops/lora_device/checks/slice_name.h"
 

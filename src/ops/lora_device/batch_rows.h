@@ -12,11 +12,11 @@ namespace heddle::cuda::lora {
 struct BatchRows {
   int32_t num_slots, num_segments;
   ConstIndexVector slot_ids, seg_starts;
-  ConstIndexVector seg_stops;  // behind the last row of each, or with has_lengths their rows
+  ConstIndexVector seg_stops;  // one past the last row of each; with has_lengths their rows
   ConstIndexVector seg_slots;
   bool has_lengths;
 
-  /// Behind the last row of a segment that begins at `start`.
+  /// One past the last row of a segment that begins at `start`.
   [[nodiscard]] constexpr int64_t end(int segment, int64_t start) const {
     const int64_t stop = seg_stops.at(segment);
     return !has_lengths

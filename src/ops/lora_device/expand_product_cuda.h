@@ -107,7 +107,7 @@ struct HPlace {
         q(ranks <= 16 ? rank / 4 : rank % 32 / 8) {}
 };
 
-/// The first `num` of four ranks and zeros behind them. The first one stays also where `num` is 0
+/// The first `num` of four ranks then zeros. The first one stays also where `num` is 0
 /// or less.
 __device__ inline float4 keep_ranks(float4 v, int num) {
   if (num < 2) v.y = 0.0f;

@@ -11,7 +11,7 @@ namespace heddle::cuda::lora {
 
 // A plan that lora_plan never wrote, or wrote for other rows, slots, ranks or arrays of a batch,
 // has another tag. Kernels take it for one without rows, so nothing that it says is followed; the
-// last kernel of a call then makes NaN of y and tells.
+// last kernel of a call then makes NaN of y and reports it.
 
 [[nodiscard]] __device__ inline bool is_foreign(uint32_t tag_of_plan, uint32_t tag) {
   return (tag_of_plan ^ tag) > kMixedBit;
@@ -42,8 +42,8 @@ struct WindowHead {
   [[nodiscard]] __device__ bool is_mixed() const { return (tag & kMixedBit) != 0; }
 };
 
-/// Makes NaN of the rows [first_row, first_row + num_rows) of all slices, and tells. Threads 0 to
-/// num_threads - 1 call it; no other thread writes y.
+/// Makes NaN of the rows [first_row, first_row + num_rows) of all slices and reports it.
+/// Threads 0 to num_threads - 1 call it; no other thread writes y.
 template <class Params>
 __device__ __noinline__ void refuse_plan(const Params& p, const char* op, DType y_dtype,
                                          int first_row, int num_rows, uint32_t tag, int thread,

@@ -8,7 +8,7 @@ namespace heddle::cuda::lora {
 
 // Rows that begin at any address, read and written in vectors of 16 bytes all the same. This is
 // what the general kernels need to multiply 16 rows of h with 256 outputs of B, whatever the layout
-// of B, and to add the products to y. The row below begins 6 bytes behind a multiple of 16:
+// of B, and to add the products to y. The row below begins 6 bytes after a multiple of 16:
 //
 //   16 bytes each     |......xxxxxxxxxx|xxxxxxxxxxxxxxxx|xxxxxx..........|
 //   read              two vectors hold the 8 elements of a lane; they are shifted together
@@ -18,7 +18,7 @@ inline constexpr int kBlockOutputs = 256;
 inline constexpr int kWarpColumns = kGroupOutputs / kProductOutputs;  // products across a warp
 static_assert(kBlockOutputs == kBlockWarps * kGroupOutputs);
 
-/// The first n of 8 elements, and zeros behind them.
+/// The first n of 8 elements, then zeros.
 __device__ inline uint4 keep_first(const uint4& v, int n) {
   const auto keep = [&](uint32_t two, int i) {
     return n >= i + 2 ? two : n > i ? two & 0xffffu : 0u;
@@ -26,7 +26,7 @@ __device__ inline uint4 keep_first(const uint4& v, int n) {
   return {keep(v.x, 0), keep(v.y, 2), keep(v.z, 4), keep(v.w, 6)};
 }
 
-/// Elements [0, min(8, n)) of a row, and zeros behind them, loaded one by one. Slow, for rare
+/// Elements [0, min(8, n)) of a row, then zeros, loaded one by one. Slow, for rare
 /// cases.
 __device__ inline uint4 load_slowly(const std::byte* from, int n) {
   uint64_t low = 0, high = 0;
@@ -39,7 +39,7 @@ __device__ inline uint4 load_slowly(const std::byte* from, int n) {
           static_cast<uint32_t>(high >> 32)};
 }
 
-/// to[i] = elements [0, min(8, n[i])) from from[i] on, and zeros behind them. Each row is read by
+/// to[i] = elements [0, min(8, n[i])) from from[i] on, then zeros. Each row is read by
 /// the one or two vectors of 16 bytes that hold it, and no load waits for another. `end` is where
 /// the array ends: nothing is read from there on. Bytes of the first vector that lie before the row
 /// are read.
@@ -122,7 +122,7 @@ struct GeneralWeights {
 };
 
 /// In shared memory: the sums of 16 rows and 256 outputs, on their way from the lanes that computed
-/// them to the lanes that add them to y. Behind every 32 outputs one float is left free, so that
+/// them to the lanes that add them to y. After every 32 outputs one float is left free, so that
 /// neither the stores nor the loads of a warp conflict in a bank.
 inline constexpr int kStagedPitch = kBlockOutputs + kBlockOutputs / 32 + 1;
 using StagedSums = float[kProductRows][kStagedPitch];  // [row][output + output / 32]
@@ -165,7 +165,7 @@ struct OldOutputs {
 };
 
 /// Up to 256 outputs of a row of y, for one warp. Vectors begin at multiples of 16 bytes. Lanes 0
-/// to 15 have the single elements before the first vector, lanes 16 to 31 those behind the last
+/// to 15 have the single elements before the first vector, lanes 16 to 31 those after the last
 /// one.
 template <class Y>
 struct RowOutputs {
@@ -181,8 +181,8 @@ struct RowOutputs {
     head = min(num, (16 - past) % 16 / int{sizeof(Y)});
     num_vectors = (num - head) / kEach;
     const int lane = static_cast<int>(threadIdx.x % 32);
-    const int behind = head + num_vectors * kEach + lane - 16;
-    single = lane < head ? lane : lane >= 16 && behind < num ? behind : -1;
+    const int after = head + num_vectors * kEach + lane - 16;
+    single = lane < head ? lane : lane >= 16 && after < num ? after : -1;
   }
   __device__ uint4* vector(int pass, int lane) const {
     return reinterpret_cast<uint4*>(y + head) + pass * 32 + lane;

@@ -63,7 +63,7 @@ __device__ inline LoraWeight read_weight(const WeightAddresses& a, int slot, int
   return w;
 }
 
-/// Elements [0, min(8, n)) of a row whose elements lie k_stride apart, and zeros behind them, in
+/// Elements [0, min(8, n)) of a row whose elements lie k_stride apart, then zeros, in
 /// one vector. The loads do not wait for each other.
 template <class T>
 __device__ uint4 gather_8(const T* p, int64_t k_stride, int n) {

@@ -14,7 +14,7 @@ namespace heddle::cuda::lora {
 //     loads      features 8 q + [0, 8) of each 32, of the ranks g and g + 8 and of row g
 //     has sums   of the ranks g and g + 8 and the rows 2 q and 2 q + 1
 //
-// Which feature stands at which place of a product does not matter, as long as A and x agree. So a
+// Which feature is at which place of a product does not matter, as long as A and x agree. So a
 // lane takes 16 bytes as they lie in memory, and two products of 16 features use them up.
 
 // Floats from one row to the next; 16 are sums. With four more, the lanes of a warp that store at

@@ -9,7 +9,7 @@ __device__ inline int32_t valid_slot(int64_t slot, int32_t num_slots) {
   return slot >= 0 && slot < num_slots ? static_cast<int32_t>(slot) : kNoAdapter;
 }
 
-/// The same of a segment.
+/// valid_slot() of a segment.
 __device__ inline int32_t slot_of_segment(const BatchRows& rows, int segment) {
   return valid_slot(rows.seg_slots.is_given() ? rows.seg_slots.at(segment) : segment,
                     rows.num_slots);

@@ -15,10 +15,10 @@
 #include "core/scoped_operation.h"
 #include "cpu/index_array.h"
 #include "cpu/philox.h"
-#include "ops/sampling/draw.h"
-#include "ops/sampling/sample_kernels.h"
-#include "ops/sampling/sampling_kernels.h"
-#include "ops/sampling/weight.h"
+#include "ops/sampling/draw/draw.h"
+#include "ops/sampling/draw/draw_kernels.h"
+#include "ops/sampling/draw/weight.h"
+#include "ops/sampling/sample/sample_kernels.h"
 
 namespace heddle {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "device_mirror.h"
 #include "ops/linear/test/packed_embedding_test_body.h"
-#include "ops/linear/unpack_kernels.h"
+#include "ops/linear/unpack/unpack_kernels.h"
 
 namespace heddle::testing {
 namespace {

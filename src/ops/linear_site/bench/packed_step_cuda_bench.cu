@@ -2,7 +2,7 @@
 // sites, for each format, and plain reads of as many bytes.
 //   bench_packed_step_cuda --json FILE [--quick]
 // 32 layers of qkv, o, gate_up and down with weights of their own, in one graph. Each launch waits
-// for the one in front, as in a model. Norms, attention and activations are left out, and x of a
+// for the previous one, as in a model. Norms, attention and activations are left out, and x of a
 // site is always the same. Fractions are of the rate of the reads, measured in the same run.
 
 #include <cstdint>

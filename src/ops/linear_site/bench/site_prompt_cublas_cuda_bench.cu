@@ -1,5 +1,5 @@
 // Times the linear sites of an 8B Llama for prompts: the products with and without adapters inside,
-// beside cuBLASLt's products alone and with lora_apply behind them.
+// next to cuBLASLt's products alone and with lora_apply after them.
 //   bench_site_prompt_cublas_cuda --json FILE [--quick]
 // A sample is one replay of a graph of calls whose x, weights and y come from memory: each call has
 // others than the one before. cuBLASLt is the fastest of its suggestions, measured in the same run.

@@ -1,23 +1,25 @@
 // Times modelled decode steps of an 8B Llama and of SmolLM2-135M: the products of their linear
-// sites with and without adapters inside, beside cuBLASLt's products alone and with lora_apply
-// behind each.
+// sites without adapters and with them on each route, next to cuBLASLt's products alone and with
+// lora_apply after each, which rounds twice.
 //   bench_site_step_cublas_cuda --json FILE [--quick]
 // 32 or 30 layers of qkv, o, gate_up and down with weights of their own (14 GB, 212 MB), in one
-// graph; x of a site is the y of the site before, so each launch waits for the one in front, as in
+// graph; x of a site is the y of the site before, so each launch waits for the previous one, as in
 // a model. Norms, attention and activations are left out. Adapters have rank 16. cuBLASLt is the
 // fastest of its suggestions for each kind of site, measured in the same run. Forms take turns,
 // replay by replay. Then adapters of several ranks, in memory that is scattered, and few in use of
-// many, each beside an even batch that reads as many bytes (to_even).
+// many, each next to an even batch that reads as many bytes (to_even).
 
 #include <cmath>
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "heddle/ops/linear_site.h"
 
+#include "ops/linear_site/call/site_kernels.h"
 #include "ops/lora/bench/lora_bench_cuda.h"
 #include "ops/lora/bench/lora_cublas_bench_cuda.h"
 #include "ops/lora/bench/lora_sites_bench_cuda.h"
@@ -153,11 +155,13 @@ class Step {
          })},
         {"linear_site, base", each([&](int s, int layer) { run(s, layer, cell.rows, nullptr); })},
         {"linear_site, adapters inside", inside(cell.rows, batch, adapters)},
+        {"linear_site, adapters around", inside(cell.rows, batch, adapters, SiteRoute::kAround)},
+        {"linear_site, adapters apart", inside(cell.rows, batch, adapters, SiteRoute::kApart)},
     };
     const auto samples = time_in_turns(forms);
     const double base_us = median(samples[0]);
     for (size_t g = 0; g < forms.size(); ++g) {
-      const bool has_lora = g % 2 == 1;
+      const bool has_lora = g != 0 && g != 2;
       add(bench_,
           {.op = "decode_step",
            .site = model_.name,
@@ -209,11 +213,13 @@ class Step {
       }
     };
   }
+  /// On `route` in place of the selected one.
   [[nodiscard]] std::function<void()> inside(int64_t rows, const Batch& batch,
-                                             const StepAdapters& adapters) const {
-    return each([this, rows, &batch, &adapters](int s, int layer) {
+                                             const StepAdapters& adapters,
+                                             std::optional<SiteRoute> route = {}) const {
+    return each([this, rows, &batch, &adapters, route](int s, int layer) {
       const LinearAdapters of_site = adapters.of(s, layer, batch);
-      run(s, layer, rows, &of_site);
+      run(s, layer, rows, &of_site, route);
     });
   }
   [[nodiscard]] std::vector<std::vector<double>> time_in_turns(const Forms& forms) {
@@ -265,7 +271,8 @@ class Step {
                adapters.batch);
   }
 
-  void run(int s, int layer, int64_t rows, const LinearAdapters* adapters) const {
+  void run(int s, int layer, int64_t rows, const LinearAdapters* adapters,
+           std::optional<SiteRoute> route = {}) const {
     const StepSite& site = sites_[size_t(s)];
     std::vector<LinearSlice> slices;
     int64_t column = 0;
@@ -274,7 +281,10 @@ class Step {
                         .weight = site.weight(layer).narrow(0, column, width)});
       column += width;
     }
-    linear_site(bench_.context().exec(), slices, x_of(s, rows), LinearPath::kDecode, adapters);
+    const ExecContext& ctx = bench_.context().exec();
+    if (!route) return linear_site(ctx, slices, x_of(s, rows), LinearPath::kDecode, adapters);
+    cuda::linear_site::run(ctx, slices, x_of(s, rows), LinearPath::kDecode, adapters,
+                           {.route = route});
   }
 
   /// ranks: of all adapters in use, together.

@@ -10,7 +10,7 @@
 
 #include "core/pause_cpu.h"
 #include "ops/linear/linear_units.h"
-#include "ops/linear_site/site_slices.h"
+#include "ops/linear_site/call/site_slices.h"
 #include "ops/lora_device/checks/check_call.h"
 #include "ops/lora_device/cpu/site_products.h"
 
@@ -39,11 +39,11 @@ class AdapterTimer {
 };
 
 /// The parallel section of a site. The outputs are cut into parts; the threads take the first half
-/// of them, each with some of the shrinks behind its product, then the second half, each with the
+/// of them, each with some of the shrinks after its product, then the second half, each with the
 /// expands of its own outputs and of some of the first half's. An expand waits until the first half
 /// is done. It never waits long: chunks of a section begin in ascending order, so all of those are
 /// at work by then, and wait for nothing themselves. On the way through a product's weights a
-/// thread asks memory for those of the adapters that it needs behind it.
+/// thread prefetches those of the adapters that it needs after it.
 class Section {
  public:
   Section(const ExecContext& ctx, std::span<const LinearOutput> outputs, const ConstTensorView& x,

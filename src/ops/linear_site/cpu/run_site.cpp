@@ -5,8 +5,8 @@
 #include "heddle/ops/linear.h"
 
 #include "core/math.h"
-#include "ops/linear_site/site_kernels.h"
-#include "ops/linear_site/site_slices.h"
+#include "ops/linear_site/call/site_kernels.h"
+#include "ops/linear_site/call/site_slices.h"
 
 namespace heddle::cpu::linear_site {
 namespace {

@@ -15,7 +15,7 @@ class Expand {
         ring_(warp.s.ring + warp.index * warp.s.num_stages * kExpandStageBytes, warp.s.num_stages) {
   }
 
-  /// The plan is read before the kernels in front have ended, which may write it. What is read then
+  /// The plan is read before the previous kernels have ended, which may write it. What is read then
   /// is no more than a guess.
   __device__ void begin() {
     const lora::WindowHead head(*w_.c.plan, w_.c.plan_tag);
@@ -137,7 +137,7 @@ class Expand {
       early_slot_ = head.x;
       read_weights();
     }
-    w_.meet();  // nobody reads what the slice before had
+    w_.meet();  // the previous slice's values have been read
     const RowFactor none = plan_.is_foreign ? RowFactor{NAN, true} : RowFactor{};
     for (int row = i; row < w_.p.num_rows; row += kLoraThreads) w_.s.factors[row] = none;
     if (plan_.is_foreign && blockIdx.x == 0 && i == 0) {
@@ -235,16 +235,16 @@ class Expand {
     std::byte* const to = stage + vector * 16 + ((output % 4 * 8 + output / 4) << shift) * 16;
 #pragma unroll
     for (int i = 0; i < kExpandStageBytes / 16 / 32; ++i) {
-      const bool is_there = bytes > 0 && output + i * step < left;
+      const bool in_range = bytes > 0 && output + i * step < left;
       const int row = is_narrow ? i / 2 * 32 + i % 2 * 4 : i * 2;  // of i * step outputs
       std::byte* const to_row = to + (row << shift) * 16;
       const T* const from_row =
-          is_there ? from + i * step * tile.row_stride : static_cast<const T*>(tile.b);
-      if (bytes == 8) {  // the last four ranks: 16 bytes may end behind the weights
-        copy_async_8(to_row, from_row, is_there);
+          in_range ? from + i * step * tile.row_stride : static_cast<const T*>(tile.b);
+      if (bytes == 8) {  // the last four ranks: 16 bytes may end after the weights
+        copy_async_8(to_row, from_row, in_range);
         copy_async_8(to_row + 8, from_row, false);
       } else {
-        copy_async_16(to_row, from_row, is_there ? bytes : 0);
+        copy_async_16(to_row, from_row, in_range ? bytes : 0);
       }
     }
   }

@@ -35,7 +35,7 @@ class CopyRing {
     __syncwarp();
     return stages_ + at_ * kExpandStageBytes;
   }
-  /// That piece has been used: fill(stage) asks for the one that takes its place.
+  /// That piece has been used: fill(stage) requests the one that takes its place.
   template <class Fill>
   __device__ void release(Fill&& fill) {
     __syncwarp();

@@ -10,8 +10,8 @@
 #include "heddle/ops/linear_site.h"
 
 #include "ops/linear_site/decode/exchange.h"
+#include "ops/linear_site/decode/select_kernel.h"
 #include "ops/linear_site/decode/shared_layout.h"
-#include "ops/linear_site/run/select_kernel.h"
 #include "ops/lora_device/window_plan.h"
 
 namespace heddle::cuda::linear_site {
@@ -30,7 +30,7 @@ struct DecodeSlice {
   int32_t end_tile;  // tiles of this slice and those before
 };
 
-/// A x of the adapters of a launch, for the kernel in front of it.
+/// A x of the adapters of a launch, for the kernel before it.
 struct ShrinkParams {
   const lora::WindowPlan* plan;
   float* partials;  // [slice][chain][row of partial sums][16]
@@ -41,7 +41,7 @@ struct ShrinkParams {
   int32_t in_features;
   const void* x;
   int64_t x_stride;
-  XSignal* signal;  // null: nobody asks
+  XSignal* signal;  // null: no kernel waits for it
 };
 
 /// The adapters of a launch, as lora_apply's kernels have them (ops/lora_device/sums.h).
@@ -53,7 +53,7 @@ struct DecodeAdapters {
   int32_t num_slots, num_chains, max_rank, h_steps;
   uint32_t plan_tag;
   const float* row_scale;
-  XSignal* signal;  // null: x is there when A x is
+  XSignal* signal;  // null: x is ready when A x is
 };
 
 /// One launch: up to 64 rows for each warpgroup, up to kMaxSlices slices of a site.
@@ -102,7 +102,7 @@ inline constexpr int kExpandTileOutputs = 64;
 template <class T>
 void launch_shrink(const ShrinkParams& p, int num_blocks, int device, cudaStream_t stream);
 
-/// Runs the kernel of B h behind other products, in a block for each tile.
+/// Runs the kernel of B h after other products, in a block for each tile.
 template <class T>
 void launch_expand(const ExpandParams& p, int device, cudaStream_t stream);
 

@@ -6,10 +6,10 @@
 
 namespace heddle::cuda::linear_site {
 
-/// By which A x tells the products behind it that x is there (x_signal_cuda.h).
+/// By which A x signals to the products after it that x is ready (x_signal_cuda.h).
 struct XSignal {
   uint32_t num_begun;  // launches of A x that have begun
-  uint32_t num_ready;  // of which x is there
+  uint32_t num_ready;  // of which x is ready
 };
 inline constexpr ExchangeRange kXSignal{64, sizeof(XSignal)};
 

@@ -7,7 +7,7 @@
 
 namespace heddle::cuda::linear_site {
 
-// y = products + factor * B h, behind products whose kernel has no warps for adapters, and behind
+// y = products + factor * B h, after products whose kernel has no warps for adapters, and after
 // the kernel of A x. The products are f32, and y is rounded once.
 //
 //   block   a tile of outputs, all rows: looks up plan and tables, adds up h, multiplies B, and

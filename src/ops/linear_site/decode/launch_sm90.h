@@ -53,13 +53,13 @@ void run_expand(const ExpandParams& p, int device, cudaStream_t stream) {
   launch_early<kKernel>(device, config, p);
 }
 
-/// Its shared memory is taken beside that of a decode kernel, so the chip may not be divided
-/// otherwise for it.
+/// Its shared memory is taken in addition to that of a decode kernel, so the chip may not be
+/// divided otherwise for it.
 template <class T>
 void run_shrink(const ShrinkParams& p, int num_blocks, int device, cudaStream_t stream) {
   constexpr auto kKernel = shrink_kernel<T>;
-  static AnswerPerDevice told;
-  told(device, [] {
+  static AnswerPerDevice done;
+  done(device, [] {
     HEDDLE_CUDA_CHECK(cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                            cudaSharedmemCarveoutMaxShared));
     return true;

@@ -5,16 +5,17 @@
 #include "cuda/sm90/swizzled_rows.h"
 
 #include "core/math.h"
+#include "ops/linear_site/call/site_call.h"
 #include "ops/lora_device/sums.h"
 
 namespace heddle::cuda::linear_site {
 
-inline constexpr int kMaxSlices = 4;     // of one launch
+inline constexpr int kMaxSlices = kMaxLaunchSlices;
 inline constexpr int kBoxFeatures = 64;  // features of a box: kSwizzledRowBytes
 inline constexpr int kGroupRows = 64;    // rows of x that a warpgroup multiplies
 inline constexpr int kMaxStages = 12;    // of either ring
 inline constexpr int kMaxClusterSize = 4;
-// One warp asks for weights, one for x. With those for adapters they are two warpgroups: a block
+// One warp loads weights, one x. With those for adapters they are two warpgroups: a block
 // is whole warpgroups, or the compiler makes traps of their products.
 inline constexpr int kProducerWarps = 2, kLoraWarps = 6;
 // Floats from row to row of a piece of 64 outputs on its way to y.
@@ -56,7 +57,7 @@ struct SharedShape {
 
 inline constexpr uint32_t kSharedBarrierBytes = (4 * kMaxStages + 3) * 8 + 56;
 
-/// Rows of a box of x. Products read 64 at a time: behind these whatever lies there.
+/// Rows of a box of x. Products read 64 at a time: after these whatever is in memory.
 [[nodiscard]] constexpr int x_box_rows(int num_rows) { return round_up(num_rows, 8); }
 
 /// Where its parts lie, in bytes. Some take turns:

@@ -9,7 +9,7 @@
 
 namespace heddle::cuda::linear_site {
 
-// A x of all adapters of a batch, in a launch of its own in front of that of the products, beside
+// A x of all adapters of a batch, in a launch of its own before that of the products, next to
 // which its blocks find room. A work item is 16 ranks of A times a chain of chunks of 512 features,
 // for the rows of a row tile, and an entry one of its chunks. A block has an entry at a time, each
 // warp 64 of its features, summed as lora_apply does (ops/lora_device/shrink_tile_cuda.h).
@@ -20,7 +20,7 @@ struct alignas(16) ShrinkEntry {
   int32_t row_stride;
   int16_t num_ranks, num_rows;
   int32_t first_partial;
-  int16_t slice, chunk;  // chunk: may be behind the last one
+  int16_t slice, chunk;  // chunk: may be after the last one
   int32_t slot, padding;
   int16_t rows[lora::kRowTileRows];
 };
@@ -34,7 +34,7 @@ struct ShrinkShared {
   uint32_t num_begun;
 };
 
-/// Whether this thread tells the products that x is there: of a warp that looks up nothing.
+/// Whether this thread signals to the products that x is ready: of a warp that looks up nothing.
 [[nodiscard]] __device__ inline bool tells_of_x(const ShrinkParams& p) {
   return p.signal != nullptr && blockIdx.x == 0 && threadIdx.x == lora::kBlockThreads - 1;
 }
@@ -44,7 +44,7 @@ class Shrink {
  public:
   __device__ Shrink(const ShrinkParams& p, ShrinkShared& s) : p_(p), s_(s) {}
 
-  /// Plan and tables are read before the kernel in front has ended, which may write them. What is
+  /// Plan and tables are read before the previous kernel has ended, which may write them. What is
   /// read then is a guess: of which A is brought to the L2 cache, and no more.
   __device__ void run() {
     plan_ = lora::WindowHead(*p_.plan, p_.plan_tag);
@@ -83,8 +83,8 @@ class Shrink {
   }
 
   /// One warp puts the entries from `base` on into shared memory, a lane each. `early_slot`: that
-  /// this lane's probably has, whose entry of the table is asked for beside the plan. Returns the
-  /// slot.
+  /// this lane's probably has, whose entry of the table is requested together with the plan.
+  /// Returns the slot.
   __device__ int look_up(int base, int early_slot) const {
     const int n = base + lane(), of_item = n / item_chunks();
     const int i = static_cast<int>(blockIdx.x) + of_item * static_cast<int>(gridDim.x);
@@ -169,19 +169,19 @@ class Shrink {
     const T* const high = low + 8 * int64_t{entry.row_stride};
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const bool is_there = feature + 32 * i < p_.in_features;
-      to.low[i] = is_there && g() < entry.num_ranks ? load_once_16(low + 32 * i) : uint4{};
-      to.high[i] = is_there && g() + 8 < entry.num_ranks ? load_once_16(high + 32 * i) : uint4{};
+      const bool in_range = feature + 32 * i < p_.in_features;
+      to.low[i] = in_range && g() < entry.num_ranks ? load_once_16(low + 32 * i) : uint4{};
+      to.high[i] = in_range && g() + 8 < entry.num_ranks ? load_once_16(high + 32 * i) : uint4{};
     }
   }
   __device__ void load_x(const ShrinkEntry& entry, int tile, Features& to) const {
     const int feature = first_feature(entry), row = tile * lora::kProductTileRows + g();
-    const bool is_there = row < entry.num_rows;
+    const bool in_range = row < entry.num_rows;
     const T* const x =
-        static_cast<const T*>(p_.x) + (is_there ? entry.rows[row] : 0) * p_.x_stride + feature;
+        static_cast<const T*>(p_.x) + (in_range ? entry.rows[row] : 0) * p_.x_stride + feature;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      to.x[i] = is_there && feature + 32 * i < p_.in_features
+      to.x[i] = in_range && feature + 32 * i < p_.in_features
                     ? *reinterpret_cast<const uint4*>(x + 32 * i)
                     : uint4{};
     }
@@ -190,7 +190,7 @@ class Shrink {
   [[nodiscard]] __device__ int first_feature(const ShrinkEntry& entry) const {
     return entry.chunk * lora::kChunkFeatures + warp() * 64 + lane() % 4 * 8;
   }
-  /// Adds the sums of a chunk to those of its chain, which go to memory behind the last one.
+  /// Adds the sums of a chunk to those of its chain, which go to memory after the last one.
   __device__ void add_chunk(const ShrinkEntry& entry) {
     const int at = static_cast<int>(threadIdx.x);
     if (at / lora::kTileRanks >= entry.num_rows || entry.chunk >= p_.num_chunks) return;
@@ -213,7 +213,7 @@ template <class T>
 __global__ void __launch_bounds__(lora::kBlockThreads, 4)
     shrink_kernel(const __grid_constant__ ShrinkParams p) {
   __shared__ ShrinkShared shared;
-  if (tells_of_x(p)) shared.num_begun = begin_launch(*p.signal);  // kept: so it is there
+  if (tells_of_x(p)) shared.num_begun = begin_launch(*p.signal);  // kept in shared memory
   __syncthreads();
   trigger_dependents();
   Shrink<T>(p, shared).run();

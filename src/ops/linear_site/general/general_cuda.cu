@@ -22,7 +22,7 @@ constexpr int kOutputs = 16, kRowTiles = 8, kRows = kRowTiles * lora::kProductTi
 constexpr int kWarpFeatures = 64, kChunk = kWarps * kWarpFeatures;
 constexpr int kSumStride = kOutputs + 4;  // floats from row to row
 
-/// Eight features of a row, zeros behind its end.
+/// Eight features of a row, zeros after its end.
 template <class T>
 __device__ uint4 load_8(bool has_vectors, const T* row, int64_t feature, int64_t in_features) {
   const auto left = static_cast<int>(min(int64_t{8}, in_features - feature));

@@ -6,12 +6,12 @@
 #include "cuda/memory_cuda.h"
 #include "cuda/mma_cuda.h"
 
-#include "ops/linear/unpack_cuda.h"
+#include "ops/linear/unpack/unpack_cuda.h"
 
 // Codes of packed blocks as operands of mma_m16n8k16, exact in f16 and in bf16: |code| <= 128.
 //
 // Of a group of 16 outputs lane (g, q) has outputs 2 g and 2 g + 1, as rows g and g + 8 of A. Which
-// feature stands at which place of a product does not matter, as long as x has the same order:
+// feature is at which place of a product does not matter, as long as x has the same order:
 //   up to 6 bits   a word holds features 0 ... 7 of 8; its halves' bits 4 p ... are the codes of
 //                  features p and p + 4, so these are neighbours, and x is put in the order
 //                  0 4 1 5 2 6 3 7;
@@ -170,7 +170,7 @@ struct WeightFragment {
     return widen_two<__half>(word_at(block + 4 * g));
   }
 
-  /// d is that of the block, in formats that have scales beside it.
+  /// d is that of the block, in formats that have scales as well.
   __device__ void unpack(const Words& words, const float2& d, int q) {
     unpack_scales(words, d);
     if constexpr (kFormat.code_bits == 8) {
@@ -182,7 +182,7 @@ struct WeightFragment {
     }
   }
 
-  /// The minima of the two outputs for features [32 step, 32 step + 32) behind a block's begin.
+  /// The minima of the two outputs for features [32 step, 32 step + 32) after a block's begin.
   static __device__ float2 minima(const std::byte* block, int step, int g) {
     constexpr bool kAreScaled = kFormat.sub_scales == SubScales::kUnsigned6;
     if constexpr (!kAreScaled) block += step * kLayout.block_bytes;

@@ -105,8 +105,8 @@ class PackedBlock {
     __syncthreads();
   }
 
-  /// Stages of x that are asked for ahead: all there is room for, or one less, so that the next one
-  /// can be asked for while others still multiply.
+  /// Stages of x that are requested ahead: all there is room for, or one less, so that the next one
+  /// can be requested while others still multiply.
   static constexpr int kXStages = PackedShape::x_stages(kRowTiles);
   static constexpr bool kHasXToSpare = kXStages > kPackedStages;
   static constexpr int kXAhead = kHasXToSpare ? kXStages - 1 : kXStages;
@@ -132,7 +132,7 @@ class PackedBlock {
            (step / 4 * kRows + row) * 4 + step % 4;
   }
 
-  /// Groups past the last one repeat it; nobody stores their outputs.
+  /// Groups past the last one repeat it; nothing stores their outputs.
   __device__ void open_weights() {
     const PackedSlice& slice = p_.slices[tile_.slice];
     const int last_group = (slice.width - 1) / PackedLayout::kGroup;
@@ -218,7 +218,7 @@ class PackedBlock {
     uint32_t x[kHasX ? kRowTiles : 1][4];
   };
 
-  /// Each step is fetched from shared memory before the one in front of it is multiplied.
+  /// Each step is fetched from shared memory before the previous one is multiplied.
   __device__ void multiply_stage(int s, Sums& sum) {
     const int g = lane_ / 4, steps = features_of(s) / kPackedStepFeatures;
     const std::byte* const stage = weights_of(s, 0);
@@ -242,7 +242,7 @@ class PackedBlock {
       at.codes += has_next * 2 * Fragment::kCodeBytes;
       at.scales += has_next * 2 * Fragment::kScaleBytes;
       at.x += has_next * 2 * kStepBytes;
-      fetch(at, 0, even);  // the same once more behind the last one
+      fetch(at, 0, even);  // once more after the last one
       multiply(odd, d, x, 1, sum);
     }
     if (steps % 2 != 0) multiply(even, d, at.x, 0, sum);
@@ -384,7 +384,7 @@ class PackedBlock {
       const auto* const own =
           reinterpret_cast<const float4*>(shared_) + (row * kShape.sum_stride + column) / 4;
       const int output = tile_.first_output + column;
-      // Nothing is asked for that is not stored: what is stored has come before the block leaves.
+      // Nothing is requested that is not stored: what is stored has come before the block leaves.
       if (output >= p_.slices[tile_.slice].width) continue;
       store(row, output, has_cluster ? sum_of_cluster(own) : *own);
     }
@@ -398,7 +398,7 @@ class PackedBlock {
   [[nodiscard]] __device__ float4 sum_of_cluster(const float4* own) const {
     float4 parts[kMaxPackedCluster];
 #pragma unroll
-    for (int b = 0; b < kMaxPackedCluster; ++b) {  // all are asked for before one is waited for
+    for (int b = 0; b < kMaxPackedCluster; ++b) {  // all are requested before one is waited for
       if (b < p_.cluster_size) parts[b] = load_of_block(own, static_cast<uint32_t>(b));
     }
     float4 v = parts[0];

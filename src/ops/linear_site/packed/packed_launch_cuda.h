@@ -46,7 +46,7 @@ void launch_packed_format(const ExecContext& ctx, PackedParams p) {
     config.dynamicSmemBytes = static_cast<size_t>(shared);
     config.stream = ctx.stream;
     launch_clusters_early<kKernel>(device, config, static_cast<unsigned>(p.cluster_size), p);
-    p.signal = nullptr;  // the kernel in front of the next rows is this one
+    p.signal = nullptr;  // the kernel before the next rows is this one
   }
 }
 

@@ -30,8 +30,8 @@ struct PackedParams {
   int32_t num_slices, num_rows, in_features;
   int32_t cluster_size;  // blocks that share the features of a tile
   DType y_dtype;
-  // The kernel in front is A x, which tells by this that x is there. Null: x is there when the
-  // kernel in front has ended.
+  // The previous kernel is A x, which signals by this that x is ready. Null: x is ready when the
+  // previous kernel has ended.
   const XSignal* signal;
 };
 

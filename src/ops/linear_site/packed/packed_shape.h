@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/math.h"
-#include "ops/linear/packed_layout.h"
+#include "ops/linear/format/packed_layout.h"
 
 // The shape of a launch for packed weights: numbers alone.
 

@@ -24,9 +24,9 @@ template <class T>
 void run_packed(const ExecContext& ctx, std::span<const LinearSlice> slices,
                 const ConstTensorView& x, const DenseProducts& dense, const XSignal* signal);
 
-/// The same for many rows: some outputs of a packed weight at a time are rounded to x's dtype, in
+/// For many rows: some outputs of a packed weight at a time are rounded to x's dtype, in
 /// the workspace, and multiplied by `dense`, whose first kernel sees these weights even before it
-/// waits for the kernel in front.
+/// waits for the previous kernel.
 template <class T>
 void run_dequantized(const ExecContext& ctx, std::span<const LinearSlice> slices,
                      const ConstTensorView& x, const SliceProducts& dense, Workspace& workspace);

@@ -3,10 +3,10 @@
 #include "heddle/core/dtype.h"
 
 #include "core/kernel_log.h"
-#include "ops/linear/unpack_kernels.h"
+#include "ops/linear/unpack/unpack_kernels.h"
+#include "ops/linear_site/call/site_slices.h"
 #include "ops/linear_site/packed/packed_params.h"
 #include "ops/linear_site/packed/run_packed.h"
-#include "ops/linear_site/site_slices.h"
 
 namespace heddle::cuda::linear_site {
 namespace {

@@ -10,7 +10,7 @@
 
 namespace heddle::cuda::linear_site {
 
-// B h beside a tile's sums. A warp's rows are neighbours in the batch and may have several
+// B h next to a tile's sums. A warp's rows are neighbours in the batch and may have several
 // adapters: for each of them the warp multiplies all of its rows, and keeps the sums of those that
 // have it. Each sum is that of lora_apply, operation by operation
 // (ops/lora_device/expand_product_cuda.h). What the first adapter needs is loaded while the last
@@ -29,11 +29,11 @@ class WarpAdapters {
   __device__ void find_rows(const WarpRows& rows, int num_rows_of_all) {
     const auto* const own = reinterpret_cast<const uint32_t*>(
         c_.rows + int64_t{rows.slice_index} * num_rows_of_all + rows.first_row + lane());
-    const bool is_there = lane() < rows.num_rows;
-    own_slot_ = static_cast<int>(load_changing_word_if(own, is_there));
-    own_h_row_ = static_cast<int>(load_changing_word_if(own + 1, is_there));
-    own_rank_ = static_cast<int>(load_changing_word_if(own + 2, is_there));
-    own_factor_ = __uint_as_float(load_changing_word_if(own + 3, is_there));
+    const bool in_range = lane() < rows.num_rows;
+    own_slot_ = static_cast<int>(load_changing_word_if(own, in_range));
+    own_h_row_ = static_cast<int>(load_changing_word_if(own + 1, in_range));
+    own_rank_ = static_cast<int>(load_changing_word_if(own + 2, in_range));
+    own_factor_ = __uint_as_float(load_changing_word_if(own + 3, in_range));
   }
   /// Starts to load where B of the first adapter is.
   __device__ void find_first(const WarpRows& rows) {

@@ -8,7 +8,7 @@
 #include "heddle/core/dtype.h"
 #include "heddle/ops/lora.h"
 
-#include "ops/linear_site/run/select_prompt.h"
+#include "ops/linear_site/prompt/select_prompt.h"
 #include "ops/lora_device/grouped/grouped_params.h"
 
 namespace heddle::cuda::linear_site {
@@ -24,8 +24,8 @@ struct PromptSlice {
   bool has_vectors;  // rows of y begin at 16 bytes and are a multiple of them
 };
 
-/// The adapters of a launch: h = A x is there, as join of lora_apply's grouped route leaves it, and
-/// the products with B are made beside those of W.
+/// The adapters of a launch: h = A x is complete, as join of the grouped kernels leaves it, and
+/// the products with B are computed next to those of W.
 struct PromptAdapters {
   const lora::RowAdapter* rows;  // [slice][row]; null: no adapters
   const std::byte* h;            // [slice][row in the plan's order][vectors of 16 bytes]

@@ -7,14 +7,14 @@
 
 #include "core/kernel_log.h"
 #include "core/math.h"
+#include "ops/linear_site/call/site_call.h"
+#include "ops/linear_site/call/site_kernels.h"
+#include "ops/linear_site/call/site_slices.h"
 #include "ops/linear_site/decode/decode_params_cuda.h"
 #include "ops/linear_site/general/general_params.h"
 #include "ops/linear_site/packed/run_packed.h"
 #include "ops/linear_site/run/adapter_plan.h"
-#include "ops/linear_site/run/describe.h"
 #include "ops/linear_site/run/run_prompt.h"
-#include "ops/linear_site/site_kernels.h"
-#include "ops/linear_site/site_slices.h"
 #include "ops/lora_device/plan/plan_bytes.h"
 
 namespace heddle::cuda::linear_site {
@@ -59,7 +59,7 @@ DecodeAdapters pack_adapters(const LaunchAdapters& adapters, int64_t in_features
           .signal = adapters.signal};
 }
 
-/// A x of the adapters of a launch, in front of it.
+/// A x of the adapters of a launch, before it.
 template <class T>
 void run_shrink(const ExecContext& ctx, const LaunchAdapters& adapters, const ConstTensorView& x,
                 int num_slices, int first_slice) {
@@ -79,8 +79,8 @@ void run_shrink(const ExecContext& ctx, const LaunchAdapters& adapters, const Co
                        .x = x.raw(),
                        .x_stride = x.stride(0),
                        .signal = adapters.signal};
-  // More blocks read more at once. But the products start when all of them have, and beside those
-  // of the kernel in front there is room for one a multiprocessor.
+  // More blocks read more at once. But the products start when all of them have, and next to those
+  // of the previous kernel there is room for one a multiprocessor.
   constexpr int64_t kBlocksPerSm = 2;
   const int64_t items = tiles * num_slices * p.num_chains;
   launch_shrink<T>(p, static_cast<int>(std::min(items, kBlocksPerSm * ctx.info.num_sms)),
@@ -175,19 +175,15 @@ void run_rows(const ExecContext& ctx, std::span<const LinearSlice> slices, const
   }
 }
 
-/// The products of all slices, four at a time. `signal`: of A x, where that is in front of them.
+/// The products of all slices, four at a time. `signal`: of A x, where that is before them.
 template <class T>
 void run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
                   const ConstTensorView& x, LinearPath path, const XSignal* signal = nullptr) {
   const auto dense = [&](std::span<const LinearSlice> all) {
     const int64_t outputs = sum_out_features(all);
-    for_slices(all, kMaxSlices, [&](std::span<const LinearSlice> some, size_t) {
-      if (path == LinearPath::kDecode) {
-        run_rows<T>(ctx, some, x, outputs);
-      } else if (!run_prompt<T>(ctx, some, x)) {
-        run_general_slices<T>(ctx, some, x);
-      }
-      return true;
+    for_launches(all, [&](std::span<const LinearSlice> some, size_t) {
+      if (path == LinearPath::kDecode) return run_rows<T>(ctx, some, x, outputs);
+      if (!run_prompt<T>(ctx, some, x)) run_general_slices<T>(ctx, some, x);
     });
   };
   if (!has_packed(slices)) return dense(slices);
@@ -237,17 +233,12 @@ class Float32Site {
   std::array<LinearSlice, kMaxSiteSlices> slices_;
 };
 
-/// Packed weights: A x, the products in f32, and B h with the rounding in one launch. False, and
-/// nothing launched, on other chips, for more slices or where the adapters do not fit.
+/// A x, the products in f32, and B h with the rounding in one launch.
 template <class T>
-bool run_around(const ExecContext& ctx, std::span<const LinearSlice> slices,
+void run_around(const ExecContext& ctx, std::span<const LinearSlice> slices,
                 const ConstTensorView& x, const LinearAdapters& adapters, Workspace& workspace) {
   const int64_t tokens = x.size(0);
   const int num_slices = static_cast<int>(slices.size());
-  if (ctx.info.compute_capability != 90 || !has_packed(slices) || num_slices > kMaxSlices ||
-      !fit_decode_kernels(adapters, x.size(1), tokens)) {
-    return false;
-  }
   const LaunchAdapters around = take_adapters(ctx, adapters, x, num_slices, workspace);
   const Float32Site sums(ctx, slices, tokens, workspace);
   ExpandParams p{.site = {},
@@ -276,7 +267,6 @@ bool run_around(const ExecContext& ctx, std::span<const LinearSlice> slices,
   run_shrink<T>(ctx, around, x, num_slices, 0);
   run_products<T>(ctx, sums.slices(), x, LinearPath::kDecode, around.signal);
   launch_expand<T>(p, ctx.device.index, ctx.stream);
-  return true;
 }
 
 /// The products in f32, lora_apply to them, and the rounding.
@@ -302,31 +292,68 @@ void run_apart(const ExecContext& ctx, std::span<const LinearSlice> slices,
   }
 }
 
-/// The adapters inside the launches of the products. False, and nothing launched, where they do not
-/// fit.
-template <class T>
-bool run_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
-                const ConstTensorView& x, const LinearAdapters& adapters, Workspace& workspace) {
-  const int64_t tokens = x.size(0);
-  if (has_packed(slices) || !fit_decode_kernels(adapters, x.size(1), tokens)) return false;
+/// The kernels of a site's launches, four slices each.
+using LaunchKernels = std::array<SiteKernel, kMaxSiteSlices / kMaxLaunchSlices>;
+
+/// Those of dense weights with adapters of such a rank inside; takes_all: none is_general.
+LaunchKernels select_kernels(const ExecContext& ctx, std::span<const LinearSlice> slices,
+                             int64_t tokens, int max_rank, bool& takes_all) {
+  LaunchKernels kernels;
+  takes_all = true;
   const int64_t outputs = sum_out_features(slices);
-  SiteKernel kernels[kMaxSiteSlices / kMaxSlices];
-  const auto select = [&](std::span<const LinearSlice> some, size_t first) {
+  for_launches(slices, [&](std::span<const LinearSlice> some, size_t first) {
     SiteCall call = describe(some, tokens, outputs);
-    call.max_rank = adapters.a.max_rank;
-    SiteKernel& kernel = kernels[first / kMaxSlices];
+    call.max_rank = max_rank;
+    SiteKernel& kernel = kernels[first / kMaxLaunchSlices];
     kernel = select_site_kernel(call, ctx.info);
-    return !kernel.is_general;
-  };
-  if (!for_slices(slices, kMaxSlices, select)) return false;
+    takes_all &= !kernel.is_general;
+  });
+  return kernels;
+}
+
+/// The adapters inside the launches of the products.
+template <class T>
+void run_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
+                const ConstTensorView& x, const LinearAdapters& adapters,
+                const LaunchKernels& kernels, Workspace& workspace) {
   const LaunchAdapters inside =
       take_adapters(ctx, adapters, x, static_cast<int>(slices.size()), workspace);
-  return for_slices(slices, kMaxSlices, [&](std::span<const LinearSlice> some, size_t first) {
-    const SiteKernel& kernel = kernels[first / kMaxSlices];
+  for_launches(slices, [&](std::span<const LinearSlice> some, size_t first) {
+    const SiteKernel& kernel = kernels[first / kMaxLaunchSlices];
     log_choice("linear_site", kernel);
     run_decode<T>(ctx, some, x, kernel, &inside, static_cast<int>(first));
-    return true;
   });
+}
+
+template <class T>
+void run_with_adapters(const ExecContext& ctx, std::span<const LinearSlice> slices,
+                       const ConstTensorView& x, LinearPath path, const LinearAdapters& adapters,
+                       const Options& options, Workspace& workspace) {
+  SiteRouteCall call{.path = path,
+                     .num_slices = static_cast<int>(slices.size()),
+                     .rows = x.size(0),
+                     .in_features = x.size(1),
+                     .max_rank = adapters.a.max_rank,
+                     .has_packed = has_packed(slices),
+                     .has_vectors = have_vectors(adapters, x.size(1))};
+  LaunchKernels kernels;
+  if (path == LinearPath::kPrompt) {
+    call.has_kernels = takes_prompt(ctx, slices, x);
+  } else if (!call.has_packed && call.rows <= kMaxLaunchRows) {
+    kernels = select_kernels(ctx, slices, call.rows, call.max_rank, call.has_kernels);
+  }
+  SiteRoute route = select_site_route(call, ctx.info);
+  if (options.route && route != SiteRoute::kApart) route = *options.route;
+  if (options.taken != nullptr) *options.taken = route;
+  log_choice("linear_site", route, call);
+  switch (route) {
+    case SiteRoute::kInside:
+      return path == LinearPath::kPrompt
+                 ? run_prompt_inside<T>(ctx, slices, x, adapters, workspace)
+                 : run_inside<T>(ctx, slices, x, adapters, kernels, workspace);
+    case SiteRoute::kAround: return run_around<T>(ctx, slices, x, adapters, workspace);
+    case SiteRoute::kApart: return run_apart<T>(ctx, slices, x, path, adapters, workspace);
+  }
 }
 
 /// x where copies of boxes can read it: rows that do not begin at 16 bytes are copied first. So the
@@ -353,18 +380,8 @@ void run(const ExecContext& ctx, std::span<const LinearSlice> slices, const Cons
     Workspace& workspace = require_workspace(ctx, "linear_site");
     const Workspace::Scope scope(workspace);
     const ConstTensorView aligned = aligned_x(ctx, x, workspace);
-    if (adapters == nullptr) {
-      return run_products<T>(ctx, slices, aligned, path);
-    }
-    const auto inside = [&] {
-      return path == LinearPath::kPrompt
-                 ? run_prompt_inside<T>(ctx, slices, aligned, *adapters, workspace)
-                 : run_inside<T>(ctx, slices, aligned, *adapters, workspace) ||
-                       run_around<T>(ctx, slices, aligned, *adapters, workspace);
-    };
-    const bool is_inside = options.allows_inside && inside();
-    if (options.is_inside != nullptr) *options.is_inside = is_inside;
-    if (!is_inside) run_apart<T>(ctx, slices, aligned, path, *adapters, workspace);
+    if (adapters == nullptr) return run_products<T>(ctx, slices, aligned, path);
+    run_with_adapters<T>(ctx, slices, aligned, path, *adapters, options, workspace);
   });
 }
 

@@ -4,13 +4,13 @@
 
 #include "core/kernel_log.h"
 #include "core/math.h"
+#include "ops/linear_site/call/site_call.h"
+#include "ops/linear_site/call/site_slices.h"
 #include "ops/linear_site/packed/run_packed.h"
 #include "ops/linear_site/prompt/prompt_params_cuda.h"
 #include "ops/linear_site/prompt/prompt_shape.h"
 #include "ops/linear_site/run/adapter_plan.h"
-#include "ops/linear_site/run/describe.h"
 #include "ops/linear_site/run/run_prompt.h"
-#include "ops/linear_site/site_slices.h"
 #include "ops/lora_device/call/lora_call.h"
 #include "ops/lora_device/grouped/select_grouped.h"
 #include "ops/lora_device/table/adapter_table_kernels.h"
@@ -41,7 +41,7 @@ PromptParams pack_prompt(std::span<const LinearSlice> slices, const ConstTensorV
     if (width > 0) {
       p.weights[s] = make_tensor_map(slice.weight, kernel.tile_outputs / kernel.cluster_size);
     }
-    // The copy engine ends a row at a multiple of 16 bytes, so it would write into a slice beside.
+    // The copy engine ends a row at a multiple of 16 bytes, so it would write into the next slice.
     const bool has_y_vectors =
         has_vectors(slice.y) && width * int64_t(size_of(slice.y.dtype())) % 16 == 0;
     if (width > 0 && has_y_vectors && slice.y.dtype() != DType::kFloat32) {
@@ -71,20 +71,6 @@ PromptKernel kernel_of(const ExecContext& ctx, std::span<const LinearSlice> slic
   return select_prompt_kernel(describe(slices, rows, sum_out_features(slices)), ctx.info);
 }
 
-/// Whether the adapters of a call can be inside a kernel for prompts. As for fit_decode_kernels,
-/// what a slot holds does not matter.
-bool fit_prompt(const LinearAdapters& adapters, const ConstTensorView& x) {
-  const int max_rank = adapters.a.max_rank;
-  return x.stride(0) <= kMaxVectorStride && have_vectors(adapters, x.size(1)) &&
-         max_rank <= kMaxPromptRank && has_grouped_plan(x.size(0), max_rank);
-}
-
-/// Whether the kernel takes a slice of a call for which fit_prompt() is true, of packed weights
-/// those that are dequantised.
-bool takes_slice(const ExecContext& ctx, const LinearSlice& slice, const ConstTensorView& x) {
-  return slice.y.size(1) == 0 || !kernel_of(ctx, {&slice, 1}, x.size(0)).is_general;
-}
-
 /// Of lora_apply's call for some slices. It reads neither their y nor B: so it does not matter how
 /// these lie.
 LoraCall describe_shrink(const ExecContext& ctx, const LoraSite& site) {
@@ -93,7 +79,7 @@ LoraCall describe_shrink(const ExecContext& ctx, const LoraSite& site) {
   return call;
 }
 
-/// A x of the rows of some slices, for the products behind.
+/// A x of the rows of some slices, for the products that follow.
 template <class T>
 PromptAdapters run_shrink(const ExecContext& ctx, const LoraSite& site, const LoraBatch& batch,
                           const AdapterPlan& plan, Workspace& workspace) {
@@ -127,12 +113,12 @@ PromptAdapters of_slice(PromptAdapters all, size_t slice, int64_t first_output, 
   return all;
 }
 
-/// One launch, with the adapters for which A x is there.
+/// One launch, with the adapters whose A x has been launched.
 template <class T>
 void run_with_adapters(const ExecContext& ctx, std::span<const LinearSlice> slices,
                        const ConstTensorView& x, const PromptAdapters& adapters) {
   const PromptKernel kernel = kernel_of(ctx, slices, x.size(0));
-  log_choice("linear_site", kernel, "adapters inside");
+  log_choice("linear_site", kernel);
   PromptParams p = pack_prompt(slices, x, kernel);
   p.adapters = adapters;
   launch_prompt<T>(p, kernel, ctx.device.index, ctx.stream);
@@ -150,17 +136,23 @@ bool run_prompt(const ExecContext& ctx, std::span<const LinearSlice> slices,
   return true;
 }
 
+bool takes_prompt(const ExecContext& ctx, std::span<const LinearSlice> slices,
+                  const ConstTensorView& x) {
+  const auto takes = [&](const LinearSlice& slice) {
+    return slice.y.size(1) == 0 || !kernel_of(ctx, {&slice, 1}, x.size(0)).is_general;
+  };
+  return x.stride(0) <= kMaxVectorStride && std::ranges::all_of(slices, takes);
+}
+
 template <class T>
-bool run_prompt_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
+void run_prompt_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
                        const ConstTensorView& x, const LinearAdapters& adapters,
                        Workspace& workspace) {
-  const auto takes = [&](const LinearSlice& slice) { return takes_slice(ctx, slice, x); };
-  if (!fit_prompt(adapters, x) || !std::ranges::all_of(slices, takes)) return false;
   const Workspace::Scope scope(workspace);
   const AdapterPlan plan =
       plan_of(ctx, adapters, x.size(0), {.windows = false, .grouped = true}, workspace);
-  return for_slices(slices, kPromptMaxSlices, [&](std::span<const LinearSlice> some, size_t first) {
-    if (sum_out_features(some) == 0) return true;
+  for_launches(slices, [&](std::span<const LinearSlice> some, size_t first) {
+    if (sum_out_features(some) == 0) return;
     const Workspace::Scope of_some(workspace);
     const LoraSlices of_lora(some);
     const LoraSite site{.slices = of_lora.span(),
@@ -169,22 +161,18 @@ bool run_prompt_inside(const ExecContext& ctx, std::span<const LinearSlice> slic
                         .b = &adapters.b,
                         .first_slice = static_cast<int>(first)};
     const PromptAdapters inside = run_shrink<T>(ctx, site, adapters.batch, plan, workspace);
-    if (!has_packed(some)) {
-      run_with_adapters<T>(ctx, some, x, inside);
-      return true;
-    }
+    if (!has_packed(some)) return run_with_adapters<T>(ctx, some, x, inside);
     const auto slice_products = [&](const LinearSlice& outputs, size_t slice,
                                     int64_t first_output) {
       run_with_adapters<T>(ctx, {&outputs, 1}, x, of_slice(inside, slice, first_output, x.size(0)));
     };
     run_dequantized<T>(ctx, some, x, slice_products, workspace);
-    return true;
   });
 }
 
 size_t prompt_workspace_bytes(int64_t num_tokens, int num_slices, int max_rank) {
   if (!has_grouped_plan(num_tokens, max_rank)) return 0;
-  const int64_t rows = num_tokens * std::min(num_slices, kPromptMaxSlices);
+  const int64_t rows = num_tokens * std::min(num_slices, kMaxLaunchSlices);
   const int vectors = joined_row_vectors(std::min(max_rank, kMaxPromptRank));
   return Workspace::bytes_for<std::byte>(size_t(rows * vectors * lora::kHVectorBytes)) +
          Workspace::bytes_for<lora::RowAdapter>(size_t(rows));
@@ -194,9 +182,9 @@ template bool run_prompt<half>(const ExecContext&, std::span<const LinearSlice>,
                                const ConstTensorView&);
 template bool run_prompt<bfloat16>(const ExecContext&, std::span<const LinearSlice>,
                                    const ConstTensorView&);
-template bool run_prompt_inside<half>(const ExecContext&, std::span<const LinearSlice>,
+template void run_prompt_inside<half>(const ExecContext&, std::span<const LinearSlice>,
                                       const ConstTensorView&, const LinearAdapters&, Workspace&);
-template bool run_prompt_inside<bfloat16>(const ExecContext&, std::span<const LinearSlice>,
+template void run_prompt_inside<bfloat16>(const ExecContext&, std::span<const LinearSlice>,
                                           const ConstTensorView&, const LinearAdapters&,
                                           Workspace&);
 

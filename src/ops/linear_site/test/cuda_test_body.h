@@ -5,9 +5,9 @@
 
 #include "heddle/ops/linear_site.h"
 
+#include "ops/linear_site/call/site_kernels.h"
+#include "ops/linear_site/decode/select_kernel.h"
 #include "ops/linear_site/decode/shared_layout.h"
-#include "ops/linear_site/run/select_kernel.h"
-#include "ops/linear_site/site_kernels.h"
 #include "ops/linear_site/test/linear_site_test_body.h"
 #include "ops/lora_device/plan/plan_bytes.h"
 
@@ -27,39 +27,52 @@ namespace heddle::testing {
   };
 }
 
-/// Whether the adapters of such a call of so many rows are inside kernels of the products on 9.0,
-/// the one chip with such kernels.
+/// The route of such a call of so many rows on 9.0, the one chip with kernels that take adapters.
 template <class T>
-[[nodiscard]] bool takes_adapters(const HostSite<T>& site, LinearPath path, int64_t rows) {
-  const int max_rank = site.shape.max_rank;
-  if (max_rank == 0 || max_rank > 128) return false;
-  if (path == LinearPath::kPrompt) return has_grouped_plan(rows, max_rank);
+[[nodiscard]] SiteRoute route_of(const HostSite<T>& site, LinearPath path, int64_t rows) {
   const auto is_dense = [](const auto& weight) { return weight == nullptr; };
-  return rows <= kMaxLaunchRows && (site.packed.size() <= size_t{cuda::linear_site::kMaxSlices} ||
-                                    std::ranges::all_of(site.packed, is_dense));
+  return select_site_route({.path = path,
+                            .num_slices = static_cast<int>(site.packed.size()),
+                            .rows = rows,
+                            .in_features = site.shape.in,
+                            .max_rank = site.shape.max_rank,
+                            .has_packed = !std::ranges::all_of(site.packed, is_dense),
+                            .has_vectors = true,
+                            .has_kernels = true},
+                           {.compute_capability = 90});
 }
 
 /// Such a call of the rows [first, first + rows).
 template <class T>
 void run_aligned(HostSite<T>& site, const LoraRun& run, LinearPath path, int64_t first,
                  int64_t rows) {
-  bool is_inside = false;
-  site.run(run, first, rows, with_vectors(path, {.is_inside = &is_inside}));
-  ASSERT_EQ(is_inside, run.ctx.info.compute_capability == 90 && takes_adapters(site, path, rows));
+  SiteRoute taken = SiteRoute::kApart;
+  site.run(run, first, rows, with_vectors(path, {.taken = &taken}));
+  if (site.shape.max_rank == 0) return;
+  ASSERT_EQ(taken,
+            run.ctx.info.compute_capability == 90 ? route_of(site, path, rows) : SiteRoute::kApart);
 }
 
-/// The bits of `lora_apply` behind products in f32.
+/// The bits of `lora_apply` after products in f32, by the selected route and, of few rows, around
+/// the products.
 template <class T>
 void expect_bits_of_lora_apply(HostSite<T>& site, const LoraRun& run, LinearPath path) {
   const int64_t rows = site.shape.rows;
-  site.run(run, 0, rows, with_vectors(path, {.allows_inside = false}));
+  site.run(run, 0, rows, with_vectors(path, {.route = SiteRoute::kApart}));
   ASSERT_FALSE(site.has_nan());
   const HostSite<T> apart = site;
+  const auto expect_same = [&](const char* route) {
+    for (int64_t row = 0; row < rows; ++row) {
+      ASSERT_EQ(site.bits(row), apart.bits(row)) << route << ", row " << row;
+    }
+    site.clear();
+  };
   site.clear();
   run_aligned(site, run, path, 0, rows);
-  for (int64_t row = 0; row < rows; ++row) {
-    ASSERT_EQ(site.bits(row), apart.bits(row)) << "row " << row;
-  }
+  expect_same("selected");
+  if (path == LinearPath::kPrompt || site.shape.outs.size() > size_t{kMaxLaunchSlices}) return;
+  site.run(run, 0, rows, with_vectors(path, {.route = SiteRoute::kAround}));
+  expect_same("around");
 }
 
 /// In batches of these sizes, as far as the site has so many rows, each row has the bits that it

@@ -39,7 +39,7 @@ class FarRows {
     return {reinterpret_cast<std::byte*>(memory_.data()), kDType<T>, memory_.device(), shape,
             strides};
   }
-  /// The rows. What lies between them shall not have been written.
+  /// The rows. What lies between them must not have been written.
   [[nodiscard]] std::vector<T> take() {
     const std::vector<T> unwritten(size_t(width_), std::bit_cast<T>(uint16_t{0xFFFF}));
     std::vector<T> values(size_t(rows_ * width_));

@@ -8,8 +8,8 @@
 
 #include "heddle/core/cuda_context.h"
 
+#include "ops/linear_site/call/site_kernels.h"
 #include "ops/linear_site/decode/exchange.h"
-#include "ops/linear_site/site_kernels.h"
 #include "ops/linear_site/test/cuda_test_body.h"
 #include "ops/linear_site/test/linear_site_test_body.h"
 #include "ops/lora/test/lora_cuda_test_body.h"
@@ -177,7 +177,7 @@ TYPED_TEST(LinearSiteCuda, AForeignPlanMakesNaNAndTells) {
         ForeignCase{LinearPath::kDecode, 5, WeightType::kQ4_0},
         ForeignCase{LinearPath::kPrompt, 300, WeightType::kF32},
         ForeignCase{LinearPath::kPrompt, 300, WeightType::kQ4_0}}) {
-    for (const bool allows_inside : {true, false}) {
+    for (const bool is_apart : {true, false}) {
       HostSite<TypeParam> site(
           {.rows = rows, .in = 256, .outs = {96, 40}, .max_rank = 16, .formats = {type, type}});
       std::ranges::fill(site.y, from_float<TypeParam>(1.0f));
@@ -186,9 +186,9 @@ TYPED_TEST(LinearSiteCuda, AForeignPlanMakesNaNAndTells) {
       DeviceMirror mirror;
       const LoraRun run{.ctx = context.exec(), .mirror = mirror};
       const auto plan = mirror.scratch(lora_plan_bytes(rows, 16), 0);
-      bool is_inside = false;
-      const auto call =
-          with_vectors(path, {.allows_inside = allows_inside, .is_inside = &is_inside});
+      SiteRoute taken = SiteRoute::kApart;
+      const auto selected = is_apart ? std::optional(SiteRoute::kApart) : std::nullopt;
+      const auto call = with_vectors(path, {.route = selected, .taken = &taken});
       site.run(run, 0, rows,
                [&](const ExecContext& ctx, const auto& slices, const ConstTensorView& x,
                    const LinearAdapters* adapters) {
@@ -197,7 +197,7 @@ TYPED_TEST(LinearSiteCuda, AForeignPlanMakesNaNAndTells) {
                      TensorView(plan.data(), DType::kUInt8, ctx.device, {std::ssize(plan)});
                  call(ctx, slices, x, &foreign);
                });
-      EXPECT_EQ(is_inside, allows_inside && run.ctx.info.compute_capability == 90);
+      EXPECT_EQ(taken == SiteRoute::kApart, is_apart || run.ctx.info.compute_capability != 90);
       for (const TypeParam v : site.y) ASSERT_TRUE(std::isnan(to_float(v))) << rows << type;
       EXPECT_THROW(context.check(), Error);
     }

@@ -108,7 +108,7 @@ class HostSite {
     const ConstTensorView x_rows(reinterpret_cast<const std::byte*>(x.data() + first * x_stride),
                                  kDType<T>, Device{}, std::vector<int64_t>{num, shape.in},
                                  std::vector<int64_t>{x_stride, 1});
-    const ConstTensorView x_there = run.mirror(x_rows);
+    const ConstTensorView device_x = run.mirror(x_rows);
     LinearAdapters adapters;
     std::vector<LoraTableOf<T>> tables;
     std::vector<int32_t> ids(batch.slots.begin() + first, batch.slots.begin() + first + num);
@@ -129,14 +129,14 @@ class HostSite {
     Workspace workspace(run.mirror.scratch(
         linear_site_workspace_bytes(run.ctx.device, num, shape.in, width,
                                     static_cast<int>(shape.outs.size()), shape.max_rank)));
-    call(run.with(workspace), slices, x_there, shape.max_rank > 0 ? &adapters : nullptr);
+    call(run.with(workspace), slices, device_x, shape.max_rank > 0 ? &adapters : nullptr);
     run.mirror.back();
   }
   void run(const LoraRun& where, LinearPath path, int64_t first, int64_t num) {
     run(where, first, num,
-        [path](const ExecContext& ctx, const auto& slices, const ConstTensorView& x_there,
+        [path](const ExecContext& ctx, const auto& slices, const ConstTensorView& device_x,
                const LinearAdapters* adapters) {
-          linear_site(ctx, slices, x_there, path, adapters);
+          linear_site(ctx, slices, device_x, path, adapters);
         });
   }
   void run(const LoraRun& where, LinearPath path) { run(where, path, 0, shape.rows); }

@@ -98,7 +98,7 @@ class SiteCase {
                                          host_view(slots_.data(), {std::ssize(slots_)}));
   }
 
-  /// The call has the bits of linear and of lora_apply behind it, on every target, with any number
+  /// The call has the bits of linear and of lora_apply after it, on every target, with any number
   /// of threads.
   void check() {
     std::vector<std::byte> memory(workspace_bytes());

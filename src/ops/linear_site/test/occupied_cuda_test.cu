@@ -10,9 +10,9 @@
 
 #include "heddle/ops/linear_site.h"
 
-#include "ops/linear/packed_layout.h"
+#include "ops/linear/format/packed_layout.h"
 #include "ops/linear/test/linear_cases.h"
-#include "ops/linear_site/site_kernels.h"
+#include "ops/linear_site/call/site_kernels.h"
 #include "ops/lora/test/lora_cuda_cases.h"
 #include "small_sizes.h"
 
@@ -45,7 +45,7 @@ class OccupiedSite {
         packed_(packed_weights()),
         y_(size_t((num_calls + 1) * shape_.rows * width_)),
         batch_(adapters_.planned(stream_.ctx())) {
-    const int alone = num_calls_;  // behind the graph's calls
+    const int alone = num_calls_;  // after the graph's calls
     call(alone);
     want_ = y_.download(y_of(alone), y_size());
     graph_.emplace(stream_, [&] {
@@ -128,7 +128,7 @@ class LinearSiteOccupied : public CudaTest {};
 
 TEST_F(LinearSiteOccupied, StreamsFinishBesideAKernelThatHoldsMostOfTheChip) {
   const Device device = cuda_context().device;
-  // More blocks than fit beside the occupier: clusters of four, single ones, and clusters of two;
+  // More blocks than fit next to the occupier: clusters of four, single ones, and clusters of two;
   // and the launches of a prompt.
   const int num_calls = small_or(3, 50);
   OccupiedSite clusters(device, num_calls, {6, 520, {256, 128}, 16});

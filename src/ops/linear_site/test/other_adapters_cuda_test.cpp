@@ -55,7 +55,7 @@ struct OthersCase {
   bool is_aligned;
 };
 
-/// Rows with the slots 0 to 2, and beside them rows with others.
+/// Rows with the slots 0 to 2, and between them rows with others.
 template <class T>
 void mix_slots(HostSite<T>& site) {
   std::vector<int> slots = site.batch.slots;

@@ -16,7 +16,7 @@ inline int64_t random_features(WeightType type, int64_t most) {
   return block_size(type) * random_int(1, most / block_size(type));
 }
 
-/// A site whose slices have packed weights of one format, of several, or dense ones beside them.
+/// A site whose slices have packed weights of one format, of several, or dense ones among them.
 inline SiteShape random_packed_shape(WeightType type, int64_t rows) {
   SiteShape s;
   s.rows = rows;

@@ -8,9 +8,9 @@
 #include "heddle/ops/linear_site.h"
 
 #include "late_copy.h"
-#include "ops/linear/packed_layout.h"
+#include "ops/linear/format/packed_layout.h"
 #include "ops/linear/test/linear_cases.h"
-#include "ops/linear_site/site_kernels.h"
+#include "ops/linear_site/call/site_kernels.h"
 #include "ops/linear_site/test/linear_site_test_body.h"
 #include "ops/lora/test/lora_cuda_cases.h"
 #include "small_sizes.h"
@@ -80,17 +80,17 @@ TEST(LinearSiteReplay, AGraphFollowsIdsAndTables) {
     const LoraStream stream(Device{DeviceType::kCuda, 0}, size_t{16} << 20, true);
     DeviceSite<bfloat16> adapters(c.rows, 512, {256, 128}, 16, true);
     const ReplaySite site(c.rows, 512, {256, 128}, c.type);
-    const auto call = [&](bool allows_inside) {
+    const auto call = [&](const cuda::linear_site::Options& options) {
       const LinearAdapters given{adapters.a(), adapters.b(), adapters.batch()};
-      site.call(stream.ctx(), adapters.x(), c.path, &given, {.allows_inside = allows_inside});
+      site.call(stream.ctx(), adapters.x(), c.path, &given, options);
     };
-    const Graph graph(stream, [&] { call(true); });
+    const Graph graph(stream, [&] { call({}); });
     for (int round = 0; round < small_or(3, 5); ++round) {
       adapters.change();
       graph.launch();
       stream.wait();
       const auto got = site.download();
-      call(false);
+      call({.route = SiteRoute::kApart});
       stream.wait();
       const auto want = site.download();
       for (size_t s = 0; s < 2; ++s) {
@@ -114,8 +114,8 @@ const ChainCase kChainCases[] = {
 
 enum class SitesWithAdapters { kNone, kEveryOther, kAll };
 
-/// Sites behind each other, each of which takes y of the one in front as x, and x of the first,
-/// which a kernel in front of it writes last.
+/// Sites one after the other, each of which takes y of the previous one as x, and x of the first,
+/// which a kernel before it writes last.
 class Chain {
  public:
   explicit Chain(const ChainCase& c)
@@ -142,7 +142,7 @@ class Chain {
     x_.poison();
     for (ReplaySite& site : sites_) site.poison();
   }
-  /// Each launch may begin before the one in front has ended.
+  /// Each launch may begin before the previous one has ended.
   void call(const LoraStream& stream) {
     const std::array late{LateCopy{x_.data(), late_x_.data(), x_.size() * sizeof(bfloat16)}};
     copy_late(late, stream.get());
@@ -167,10 +167,11 @@ class Chain {
   void call_site(const LoraStream& stream, int index, const DeviceBuffer<bfloat16>& x) const {
     const bool has_adapters = which_ == SitesWithAdapters::kAll ||
                               (which_ == SitesWithAdapters::kEveryOther && index % 2 == 1);
-    bool is_inside = false;
+    SiteRoute taken = SiteRoute::kApart;
     sites_[size_t(index)].call(stream.ctx(), x.view({case_.rows, case_.features}), case_.path,
-                               has_adapters ? &given_ : nullptr, {.is_inside = &is_inside});
-    EXPECT_EQ(is_inside, has_adapters && stream.ctx().info.compute_capability == 90);
+                               has_adapters ? &given_ : nullptr, {.taken = &taken});
+    EXPECT_EQ(taken != SiteRoute::kApart,
+              has_adapters && stream.ctx().info.compute_capability == 90);
   }
 
   ChainCase case_;

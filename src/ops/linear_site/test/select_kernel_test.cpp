@@ -1,4 +1,4 @@
-#include "ops/linear_site/run/select_kernel.h"
+#include "ops/linear_site/decode/select_kernel.h"
 
 #include <sstream>
 #include <string>

@@ -1,4 +1,4 @@
-#include "ops/linear_site/run/select_prompt.h"
+#include "ops/linear_site/prompt/select_prompt.h"
 
 #include <sstream>
 #include <string>

@@ -70,7 +70,7 @@ void time_plan(Bench& bench, const Cell& cell) {
        .samples = testing::time_in_graph(bench.stream(), kPlans, [&](int) { batch.plan(ctx); })});
 }
 
-/// Adapters of five ranks beside as many of their mean, 48.
+/// Adapters of five ranks, and as many of their mean, 48.
 void time_mixed_ranks(Bench& bench, const Site& site, int64_t tokens, int adapters) {
   std::vector<int> ranks{8, 16, 32, 64, 128, 64, 8, 64};  // of 8 adapters
   if (adapters > 8) {
@@ -90,7 +90,7 @@ void time_mixed_ranks(Bench& bench, const Site& site, int64_t tokens, int adapte
   }
 }
 
-/// Few adapters in use, beside how many others lie in the table.
+/// Few adapters in use, with how many others in the table.
 void time_loaded(Bench& bench, const Site& site, int adapters, int loaded) {
   const Cell cell{.site = &site, .rank = 16, .tokens = 32, .adapters = adapters, .loaded = loaded};
   const std::string form = std::to_string(loaded) + " loaded";

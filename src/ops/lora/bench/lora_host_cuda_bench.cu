@@ -3,15 +3,15 @@
 // on weights in the L2 cache.
 //   bench_lora_host_cuda --json FILE [--quick]
 // A sample is the mean of calls made one after the other into a stream that is empty at first and
-// far from full at last. Beside them: an empty kernel with as many bytes of parameters, which is
-// what the runtime takes of each call.
+// far from full at last. Compared with them: an empty kernel with as many bytes of parameters,
+// which is what the runtime takes of each call.
 
 #include <deque>
 #include <vector>
 
 #include "ops/lora/bench/lora_bench_cuda.h"
 #include "ops/lora/bench/lora_sites_bench_cuda.h"
-#include "ops/lora_device/window_plan.h"
+#include "ops/lora_device/site_params.h"
 
 namespace heddle::lora_bench {
 namespace {

@@ -88,7 +88,7 @@ inline double floor_us(const Cell& cell) {
 }
 
 /// All adapters of one site: A [rank, in_features] and B [out_features, rank] of each slice, one
-/// behind the other, or with is_scattered in another order with gaps between.
+/// after the other, or with is_scattered in another order with gaps between.
 class SiteWeights {
  public:
   SiteWeights(const ExecContext& ctx, const Cell& cell)

@@ -29,7 +29,7 @@ constexpr int kMaxSlices = 3;
 const Site* const kSites[] = {&kQkv, &kO, &kGateUp, &kDown};  // of a layer, in order
 
 // Reads `count` vectors into the L2 cache, to be kept there longer than others where kKeeps. Any
-// grid and block. The asm is volatile, so the loads stay although nobody uses their values.
+// grid and block. The asm is volatile, so the loads stay although nothing uses their values.
 template <bool kKeeps>
 __global__ void fetch_kernel(const uint4* vectors, int64_t count) {
   uint64_t policy = 0;
@@ -56,10 +56,10 @@ __global__ void fetch_kernel(const uint4* vectors, int64_t count) {
 enum class Form {
   kNone,
   kAfter,             // lora_apply after the product
-  kShrinkBeside,      // lora_shrink of each slice beside the product, lora_expand of each after it
-  kShrinkBesideEach,  // the same, each slice on a stream of its own
-  kShrinkBesideOne,   // the same at sites of one slice; the others as kAfter
-  kFetchBeside,       // a kernel brings the weights into L2 beside the product; lora_apply after it
+  kShrinkBeside,      // lora_shrink of each slice during the product, lora_expand of each after it
+  kShrinkBesideEach,  // likewise, each slice on a stream of its own
+  kShrinkBesideOne,   // likewise at sites of one slice; the others as kAfter
+  kFetchBeside,       // a kernel brings the weights into L2 during the product; lora_apply after it
   kFetchBesideKeep,   // the same, and asks the cache to keep them
 };
 
@@ -258,7 +258,7 @@ class Step {
                batch_.planned());
   }
 
-  /// On the first side stream, beside what the main stream is given next.
+  /// On the first side stream, concurrently with what the main stream is given next.
   template <class Kernel>
   void record_fetch(const SiteWeights& weights, Kernel kernel) {
     const cudaStream_t side = side_streams_[0].get();
@@ -270,7 +270,7 @@ class Step {
     HEDDLE_CUDA_CHECK(cudaGetLastError());
   }
 
-  /// The shrinks of all slices beside the product, on one side stream or on one for each slice; the
+  /// The shrinks of all slices during the product, on one side stream or on one for each slice; the
   /// expands after it, in the order of the main stream or, but for the first, each on its slice's.
   void record_halves(const StepSite& site, int layer, size_t num_sides) {
     const SiteWeights& weights = site.adapters[size_t(layer)];

@@ -33,7 +33,7 @@ __device__ inline LoraWeight read_entry(const LoraWeight* entries, int stride, i
   return entries[slot * stride + slice];
 }
 
-/// Elements [0, min(8, n)) of a row, zeros behind them, or zeros where in_range is false. kAligned:
+/// Elements [0, min(8, n)) of a row, then zeros; all zeros where in_range is false. kAligned:
 /// 16 bytes aligned, n is a multiple of 8.
 template <bool kAligned, class T>
 __device__ uint4 load_8(bool in_range, const T* p, int n) {
@@ -43,7 +43,7 @@ __device__ uint4 load_8(bool in_range, const T* p, int n) {
     return gather_8(p, 1, in_range ? n : 0);
   }
 }
-/// The same of 4 elements.
+/// load_8() of 4 elements.
 template <bool kAligned, class T>
 __device__ uint2 load_4(bool in_range, const T* p, int n) {
   if constexpr (kAligned) {
@@ -53,7 +53,7 @@ __device__ uint2 load_4(bool in_range, const T* p, int n) {
     return {v.x, v.y};
   }
 }
-/// The same of outputs, which a launch before wrote.
+/// load_4() of outputs, which an earlier launch wrote.
 template <bool kAligned, class T>
 __device__ uint2 load_output_4(const T* p, int n) {
   if constexpr (kAligned) {
@@ -160,7 +160,7 @@ __device__ void load_shrink(const FusedParams& p, const ShrinkItem& item, const 
 /// nothing with 46.
 __device__ inline bool prefetches_a(int num_items) { return num_items > 8 && num_items <= 16; }
 
-/// Brings A of the chunk behind that of `item` to the L2 cache, if its ranks have one.
+/// Brings A of the chunk after that of `item` to the L2 cache, if its ranks have one.
 template <class T>
 __device__ void prefetch_next_chunk(const FusedParams& p, const ShrinkItem& item,
                                     const LoraWeight& a) {
@@ -412,7 +412,7 @@ __device__ bool finish_expand(const FusedParams& p, AlignedShared& s, int num_pa
 #pragma unroll 1
       for (int rank = 0; half * kTileOutputs < num_outputs;) {
         // More than 64 ranks of h do not fit, so h is gathered again for the second 8 rows. Its
-        // sums are there by then.
+        // sums have arrived by then.
         if ((row == 0 && half == 0 && !is_cached) || (kHasRankAbove16 && w.rank > kWideRanks)) {
           __syncthreads();
           if (!gather_h<T>(p, s, num_partials, item, w.rank, rank)) return false;

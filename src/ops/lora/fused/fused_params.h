@@ -17,7 +17,7 @@ struct FusedSlice {
   int32_t y_stride, width;
 };
 
-/// Both halves of a lora_apply, which adds to y, in one launch; what a block needs first stands
+/// Both halves of a lora_apply, which adds to y, in one launch; what a block needs first comes
 /// first, since each 64 bytes come from memory at their first use.
 struct FusedParams {
   uint64_t* arrivals;  // blocks that began, 16 bits, below the number of launches
@@ -42,7 +42,7 @@ struct FusedParams {
 };
 static_assert(sizeof(FusedParams) == 232);
 
-/// The same of anything, and several windows; a and b are not used.
+/// Of the kernel for all tensors and several windows; a and b are not used.
 struct FusedGeneralParams : FusedParams {
   WeightAddresses a_at, b_at;
   int64_t window_plan_bytes, window_words;  // from one to the next, of the plan and of FlaggedWords

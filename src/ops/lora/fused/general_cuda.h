@@ -234,7 +234,7 @@ __device__ inline WordPair peek_pair(const FlaggedWord* words) {
   return {{word(low), word(high)}};
 }
 
-/// h[i] = h of two neighbouring ranks, the pair at + i * kBlockThreads of `count`; zeros behind
+/// h[i] = h of two neighbouring ranks, the pair at + i * kBlockThreads of `count`; zeros after
 /// them. `words` are the partial sums of chunk 0. There are kNumChains chains: 8, or with two
 /// chunks two. False where the sums of another block did not come in time.
 template <int kNumChains, int kPairs>
@@ -325,7 +325,7 @@ __device__ bool gather_pairs(const GeneralWindow& w, const GeneralExpandItem& it
 
 template <class T>
 __device__ bool gather_general_h(const GeneralWindow& w, const GeneralExpandItem& item, int rank) {
-  __syncthreads();  // nobody reads the h before any longer
+  __syncthreads();  // the previous h has been read
   if (w.p.num_chunks <= 2) return gather_pairs<T, 2, 2>(w, item, rank);
   return gather_pairs<T, kChains, 1>(w, item, rank);
 }

@@ -50,7 +50,7 @@ struct Outputs {
     }
   }
 
-  /// Fills in what stands for y where it is overwritten.
+  /// Fills in the old y where it is overwritten.
   __device__ void clear(uint4* old) const {
     if (accumulate) return;
 #pragma unroll
@@ -185,7 +185,7 @@ constexpr int kColumnsOf = kForm<kRanks>.warp_outputs / kProductOutputs;
 template <GroupedRanks kRanks>
 constexpr int kCachedSteps = kRanks == GroupedRanks::kUpTo16 ? 1 : 4;
 
-/// Shared memory behind the head, where B stays in registers: [tile][step][hi or lo][lane] of h,
+/// Shared memory after the head, where B stays in registers: [tile][step][hi or lo][lane] of h,
 /// then the ring of y of each warp, [kAhead][vector][lane].
 template <GroupedRanks kRanks>
 constexpr int kCachedVectors = kCachedSteps<kRanks>* kGroupedTileRows / kProductRows* kHTileVectors;
@@ -275,7 +275,7 @@ __global__ void __launch_bounds__(kForm<kRanks>.warps * 32, kForm<kRanks>.blocks
     }
     cached_tile = output_tile.tile, cached_slice = output_tile.slice;
   }
-  if (waits) wait_for_predecessor();  // shall not end before shrink does
+  if (waits) wait_for_predecessor();  // must not end before shrink does
   plan.refuse_if_foreign(p);
 }
 

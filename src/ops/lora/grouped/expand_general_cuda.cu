@@ -105,7 +105,7 @@ __device__ void for_rows(const GroupedParams& p, const ExpandShared& s, int tile
 //           memory
 //   warp    multiplies 32 outputs of 16 * kTiles rows with each B that it loads; then writes all
 //           256 outputs of two rows of each 16
-//   lane    multiplies as lora_device/expand_product_cuda.h says; writes a vector of 16 bytes of a row
+//   lane    multiplies as lora_device/expand_product_cuda.h says; writes 16 bytes of a row at once
 //
 // Grid: blocks that run at the same time, with consecutive tiles.
 template <class T, int kTiles>
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads, kGeneralForm.blocks)
 #pragma unroll 1
       for (int step = 0; step < steps; step += 2) {
         const Weights<2, kWarpColumns> b = next;
-        // Behind the last ranks come the first ones again, for the next rows.
+        // After the last ranks come the first ones again, for the next rows.
         if (steps > 2) weights.load(step + 2 < steps ? step * 16 + 32 : 0, next);
 #pragma unroll
         for (int k = 0; k < 2; ++k) {
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kThreads, kGeneralForm.blocks)
       if (tile == first + some) first = tile;
     }
   }
-  if (waits) wait_for_predecessor();  // shall not end before shrink does
+  if (waits) wait_for_predecessor();  // must not end before shrink does
   plan.refuse_if_foreign(p);
 }
 

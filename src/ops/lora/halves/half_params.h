@@ -5,7 +5,7 @@
 
 namespace heddle::cuda::lora {
 
-/// One launch of the two-launch route; `plan` is null where the blocks group the rows themselves.
+/// One launch of a half; `plan` is null where the blocks group the rows themselves.
 struct HalfParams : SiteParams {
   // Without a plan:
   int32_t num_rank_tiles;  // of each row tile

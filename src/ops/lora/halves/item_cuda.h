@@ -7,7 +7,7 @@
 
 namespace heddle::cuda::lora {
 
-// The work items of the two-launch route, and what a block has of them in shared memory. Each warp
+// The work items of a half, and what a block has of them in shared memory. Each warp
 // copies what it multiplies itself, in slots of its own, so warps do not wait for each other:
 //
 //   slot 0   slot 1   slot 2      a warp multiplies what one slot holds while copies into the
@@ -87,7 +87,7 @@ struct Operand {
   }
 };
 
-/// Puts min(8, n) elements of row m from k on, and zeros behind them, into a vector of a slot.
+/// Puts min(8, n) elements of row m from k on, then zeros, into a vector of a slot.
 template <class T, bool kAligned>
 __device__ void fetch_8(uint4* to, const Operand<T, kAligned>& w, int m, int k, int n,
                         bool is_in_lines) {

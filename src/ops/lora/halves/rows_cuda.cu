@@ -15,7 +15,7 @@ namespace heddle::cuda::lora {
 namespace {
 
 // Half of a LoRA product for few rows without a plan, of which each is a row tile. A row waits for
-// memory twice: for its slot, and for the weights of that; all else is asked for before. The
+// memory twice: for its slot, and for the weights of that; all else is requested before. The
 // products are those of half_kernel with this row as the first of 8, in the same order, so that the
 // row has the same bits.
 
@@ -34,7 +34,7 @@ __device__ int slot_of_row(const HalfParams& p, int row) {
   return __shfl_sync(kAllLanes, slot, __ffs(static_cast<int>(lanes)) - 1);
 }
 
-/// Eight elements from k on, zeros where they lie behind the last of `left`, which is a multiple.
+/// Eight elements from k on, zeros where they lie after the last of `left`, which is a multiple.
 template <class T>
 __device__ uint4 load_8(const T* from, int k, int left) {
   return k < left ? *reinterpret_cast<const uint4*>(from + k) : uint4{0, 0, 0, 0};

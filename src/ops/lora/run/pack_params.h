@@ -16,7 +16,7 @@ namespace heddle {
 [[nodiscard]] cuda::lora::FusedParams pack_fused(const ExecContext& ctx, const LoraLaunch& part,
                                                  const LoraChoice& choice, uint32_t spin_limit);
 
-/// The same and what the general kernel takes beside it.
+/// Of kFused and kFusedWindows; what the general kernel takes.
 [[nodiscard]] cuda::lora::FusedGeneralParams pack_fused_general(const ExecContext& ctx,
                                                                 const LoraLaunch& part,
                                                                 const LoraChoice& choice,

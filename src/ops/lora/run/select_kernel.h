@@ -19,7 +19,7 @@ namespace heddle {
 /// How the rows of a call run; all routes have the same bits.
 enum class LoraRoute : uint8_t {
   kFused,         // both halves in one launch, of up to 256 rows
-  kFusedWindows,  // the same for several windows of 256 rows at once
+  kFusedWindows,  // both halves of several windows of 256 rows at once
   kHalves,        // one after the other, of up to 256 rows; or the only half that the call has
   kGrouped,       // all rows grouped by adapter: two or three launches
 };

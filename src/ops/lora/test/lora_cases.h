@@ -132,7 +132,7 @@ struct RandomLoraBatch {
 
  private:
   /// Runs of equal ids in reverse order; those without an adapter are left out now and then, and
-  /// empty ones stand between.
+  /// empty ones lie between.
   void make_segments(const std::vector<int64_t>& ids) {
     const auto push = [&](int64_t start, int64_t end, int64_t slot) {
       starts.insert(starts.begin(), start);

@@ -155,7 +155,7 @@ class DeviceSite {
                                       static_cast<int>(outs_.size()), max_rank_);
   }
 
-  /// The same for a batch with pairs.
+  /// Workspace of a batch with pairs.
   [[nodiscard]] size_t pairs_workspace_bytes() const {
     return lora_pairs_workspace_bytes({DeviceType::kCuda, 0}, num_tokens_, in_,
                                       std::accumulate(outs_.begin(), outs_.end(), int64_t{0}),

@@ -32,7 +32,7 @@ struct LoraRun {
     return Workspace(mirror.scratch(
         lora_apply_workspace_bytes(ctx.device, num_tokens, in_features, num_slices, max_rank)));
   }
-  /// The same for a batch with pairs; out_features: of the slices whose y is not f32.
+  /// Workspace of a batch with pairs; out_features: of the slices whose y is not f32.
   [[nodiscard]] Workspace pairs_workspace(int64_t num_tokens, int64_t in_features,
                                           int64_t out_features, int num_slices,
                                           int max_rank) const {

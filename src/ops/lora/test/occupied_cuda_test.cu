@@ -15,8 +15,8 @@ class LoraOccupied : public CudaTest {};
 
 TEST_F(LoraOccupied, TwoStreamsFinishBesideAKernelThatHoldsMostOfTheChip) {
   const Device device = cuda_context().device;
-  // Few enough blocks that ten thousand rounds take minutes, and more than fit beside the occupier:
-  // 8 of each stream.
+  // Few enough blocks that ten thousand rounds take minutes, and more than fit next to the
+  // occupier: 8 of each stream.
   constexpr int kSms = 4;
   DeviceSite<bfloat16> sites[] = {{3, 1104, {512}, 16, true}, {3, 520, {64, 72}, 24, false}};
   const LoraStream in_one[] = {{device, sites[0].workspace_bytes(), true},

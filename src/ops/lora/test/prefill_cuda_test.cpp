@@ -289,7 +289,7 @@ TYPED_TEST(LoraPrefillCuda, ShrinkHasTheBitsOfWindows) {
   }
 }
 
-/// Rows of y that begin one element behind a vector, of each dtype; stacked weights of either
+/// Rows of y that begin one element after a vector, of each dtype; stacked weights of either
 /// layout.
 TYPED_TEST(LoraPrefillCuda, EveryLayoutAndDtypeHasTheBitsOfWindows) {
   constexpr int64_t kSlots = 5;

@@ -165,7 +165,7 @@ TEST_F(LoraReplay, TwoStreamsAtOnceHaveTheBitsOfOne) {
   }
 }
 
-/// Rows of x, of y and weights of a slot that begin more than 2^31 elements behind the first, on
+/// Rows of x, of y and weights of a slot that begin more than 2^31 elements after the first, on
 /// the device alone.
 void expect_offsets_beyond_2_to_31(const LoraStream& stream, int64_t stride) {
   constexpr int64_t kIn = 72, kOut = 40, kRank = 8, kRows = 3, kSlots = 3;
@@ -213,12 +213,12 @@ void expect_offsets_beyond_2_to_31(const LoraStream& stream, int64_t stride) {
   for (int64_t row = 0; row < kRows; ++row) {
     const std::vector<half> got = y.download(size_t(row * stride), kOut);
     EXPECT_TRUE(std::memcmp(got.data(), want.data() + row * kOut, kOut * sizeof(half)) == 0) << row;
-    const int64_t behind = row * stride + kOut;
-    const int64_t end = row + 1 < kRows ? behind + stride - kOut : elements;
-    EXPECT_TRUE(y.untouched(size_t(behind), size_t(end - behind))) << row;
+    const int64_t after = row * stride + kOut;
+    const int64_t end = row + 1 < kRows ? after + stride - kOut : elements;
+    EXPECT_TRUE(y.untouched(size_t(after), size_t(end - after))) << row;
   }
 
-  // The same weight by address: the layer of a page that lies behind 2^31 elements.
+  // The weight by address: the layer of a page that begins after 2^31 elements.
   const DeviceBuffer<int64_t> pointers(
       std::vector<int64_t>(kSlots, reinterpret_cast<int64_t>(weights.data())));
   LoraTable table = LoraTable::from_pointers(pointers.view({kSlots}), DType::kFloat16,

@@ -195,7 +195,7 @@ struct PlanOf {
     using testing::random_int;
     Array& a = arrays[size_t(random_int(0, 4))];
     if (a.size == 0) {
-      a.size = 1;  // the array is there
+      a.size = 1;  // the array is given now
       return;
     }
     switch (random_int(0, 7)) {
@@ -232,7 +232,7 @@ TEST(LoraPlanTag, IsAnotherForOtherArraysStridesDtypesAndSizes) {
     PlanOf other = own;
     EXPECT_EQ(other.tag(), own.tag());
     EXPECT_EQ(own.tag() & 1u, 0u);  // the bit of mixed ranks
-    EXPECT_NE(own.tag(), 0u);       // as of memory that nobody wrote
+    EXPECT_NE(own.tag(), 0u);       // as of memory that was never written
     other.change();
     ASSERT_NE(other.tag(), own.tag()) << "round " << i;
   }

@@ -326,7 +326,7 @@ void expect_a_row_alone_has_the_bits_it_has_in_a_batch(const LoraRun& run, int64
   }
 }
 
-/// Rank 512 beside rank 1. T: dtype of all.
+/// Rank 512 next to rank 1. T: dtype of all.
 template <class T>
 void expect_takes_the_largest_rank(const LoraRun& run) {
   const LoraHalf<T> a(LoraLayout::kRankMinor, 40, {kMaxLoraRank, 1});

@@ -17,7 +17,7 @@ namespace {
 
 using testing::expect_invalid;
 
-/// 16 halves that begin at 16 bytes, and more behind them.
+/// 16 halves that begin at 16 bytes, and more after them.
 struct alignas(16) Aligned {
   half values[4096];
 };

@@ -111,7 +111,7 @@ TEST_F(LoraValidateCuda, IsLeftOutDuringACapture) {
 }
 
 /// Calls with a plan that is not theirs follow nothing that it says: y is NaN, nothing else is
-/// written, and the context tells.
+/// written, and the context reports it.
 void expect_foreign_plans_are_refused(int64_t num_tokens, int64_t in, bool is_regular,
                                       bool with_exchange, int max_rank) {
   using W = bfloat16;

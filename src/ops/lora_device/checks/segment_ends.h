@@ -16,7 +16,7 @@ class SegmentEnds {
         stops_(batch.seg_lens ? batch.seg_lens : batch.seg_ends),
         has_lengths_(batch.seg_lens) {}
 
-  /// Behind the last row of segment s. A sum that 64 bits do not hold wraps, as on a GPU.
+  /// One past the last row of segment s. A sum that 64 bits do not hold wraps, as on a GPU.
   [[nodiscard]] int64_t operator[](int64_t s) const {
     const int64_t stop = stops_[s];
     return !has_lengths_ ? stop

@@ -13,9 +13,9 @@ void validate_batch(const LoraBatch& batch, int64_t num_tokens, const char* name
                     const LoraTable& table);
 
 namespace cuda::lora {
-/// The same for arrays on the device, against a table called "a" and one called "b", where they are
-/// given: copies the arrays to the host and waits for ctx.stream. A stream that is being captured
-/// cannot be waited for; then nothing is checked.
+/// Validates a batch whose arrays are on the device, against a table called "a" and one called "b",
+/// where they are given: copies the arrays to the host and waits for ctx.stream. A stream that is
+/// being captured cannot be waited for; then nothing is checked.
 void validate_batch(const ExecContext& ctx, const LoraBatch& batch, int64_t num_tokens,
                     const LoraTable* a, const LoraTable* b);
 }  // namespace cuda::lora

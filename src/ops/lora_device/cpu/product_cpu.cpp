@@ -24,7 +24,7 @@ constexpr int64_t kStreamedColumns = 2048;
 /// Columns of one row that a block takes at once.
 constexpr int64_t kMaxBlockColumns = 8 * kLanes;
 
-/// Vectors of sums that stay in registers beside the weights; with 32 registers twice as many.
+/// Vectors of sums that stay in registers with the weights; with 32 registers twice as many.
 constexpr int kSums = HWY_TARGET <= HWY_AVX3 ? 16 : 8;
 
 /// One work item: the rows of a tile times the columns [begin, end) of a slice.

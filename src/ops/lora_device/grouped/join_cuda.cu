@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kBlocksOfMultiprocessor = 4;  // more would only wait for these
 
-/// Says of all rows that their adapter is not known, and tells.
+/// Marks the adapter of every row as unknown, and reports the fault.
 __device__ void refuse_rows(const GroupedParams& p, const GroupedHead& plan) {
   const int thread = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (thread == 0) report_fault(p.site.faults, p.site.op(), "plan", 0, plan.tag);
@@ -21,7 +21,7 @@ __device__ void refuse_rows(const GroupedParams& p, const GroupedHead& plan) {
   }
 }
 
-// Adds the parts of h up once for all blocks of the kernel behind, and writes hi and lo in the
+// Adds the parts of h up once for all blocks of the next kernel, and writes hi and lo in the
 // order in which they are multiplied. A block takes some rows of a row tile and slice at a time, a
 // thread four ranks of a row. Example, rank 16: a row has 4 vectors of 16 bytes, so a block takes
 // 64 rows.
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < 2; ++i) store(i, words.hi[i]), store(i + 2, words.lo[i]);
   }
-  if (waits) wait_for_predecessor();  // shall not end before shrink does
+  if (waits) wait_for_predecessor();  // must not end before shrink does
   if (plan.is_foreign && p.row_adapters != nullptr) refuse_rows(p, plan);
 }
 

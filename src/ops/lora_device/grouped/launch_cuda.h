@@ -8,7 +8,7 @@
 namespace heddle::cuda::lora {
 
 /// Launches a kernel of a call. waits: the kernel calls wait_for_predecessor() itself, so that it
-/// may start before the one in front of it has ended.
+/// may start before the previous one has ended.
 template <auto kKernel>
 void launch_part(const GroupedParams& p, const GroupedLaunch& launch, int blocks, int threads,
                  int bytes, bool waits) {

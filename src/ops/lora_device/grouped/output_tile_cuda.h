@@ -10,7 +10,7 @@ namespace heddle::cuda::lora {
 // which are 256 or 512, a range of 32 or 64 for each warp. The product is that of
 // expand_product_cuda.h.
 
-/// In shared memory: what a block knows of its row tile and slice. Their h comes behind it.
+/// In shared memory: what a block knows of its row tile and slice. Their h follows it.
 struct ExpandShared {
   const std::byte* b;
   int64_t b_stride;  // bytes

@@ -25,7 +25,7 @@ struct GroupedHead {
     if (!is_foreign) return;
     refuse_plan(p.site, p.site.op(), p.site.y_dtype, 0, p.site.num_rows, tag, thread, num_threads);
   }
-  /// The same of all threads of all blocks.
+  /// For all threads of all blocks to call.
   __device__ void refuse_if_foreign(const GroupedParams& p) const {
     refuse_if_foreign(p, static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x),
                       static_cast<int>(gridDim.x * blockDim.x));

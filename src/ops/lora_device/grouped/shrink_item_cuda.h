@@ -27,7 +27,7 @@ inline constexpr int kMaxGroups = kGroupedTileRows / kGroupRows;
 inline constexpr int kProducts = kStep / 16;  // products along the features of a step
 inline constexpr int kMaxStages = 8;          // of the ring
 
-/// Begins the shared memory of a block: its work item, with up to 3 * kWarpTiles rank tiles. Behind
+/// Begins the shared memory of a block: its work item, with up to 3 * kWarpTiles rank tiles. After
 /// it come the sums of a chain that wait for those of the next one (if any), and then the stages.
 template <int kWarpTiles>
 struct Shared {
@@ -91,7 +91,7 @@ struct WarpPlace {
 /// Walks through the features of some chains, a step at a time. With 10 chunks the chains 0 and 1
 /// have the chunks 0 8 | 1 9.
 struct Features {
-  int chain, end;  // this chain, and the one behind the last
+  int chain, end;  // this chain, and the one after the last
   int chunk, k;
 
   __device__ Features(int first, int count, int num_chunks)
@@ -170,7 +170,7 @@ __device__ void describe(const GroupedParams& p, Shared<kWarpTiles>& s, const Gr
 }
 
 /// The lines of which this thread copies one vector in each step. Lines without an address keep
-/// what lies in shared memory: there are sums of these, too, but nobody reads them.
+/// what lies in shared memory: there are sums of these, too, but nothing reads them.
 template <int kCopies>
 struct Copies {
   static constexpr int kStageVectors = kLineVectors;
@@ -213,13 +213,13 @@ struct Copies {
 template <int kCopies>
 struct GeneralCopies {
   static constexpr int kStageVectors =
-      kLineVectors + 1;  // of a line: behind all lines their ninth vectors come
+      kLineVectors + 1;  // of a line: after all lines come their ninth vectors
   const std::byte* from[kCopies];
   int64_t step[kCopies];  // elements from one feature to the next
   unsigned present = 0, gathered = 0, shifted = 0;
   int feature, to;
   int next,
-      next_step;  // where the vector behind `to` lies, and from one line of this thread to the next
+      next_step;  // where the vector after `to` lies, and from one line of this thread to the next
   bool shifts;    // some lane of the warp has lines to shift
 
   template <class Item>
@@ -250,7 +250,7 @@ struct GeneralCopies {
     shifts = __any_sync(kAllLanes, shifted != 0);
   }
 
-  /// Starts to copy the vectors that hold the features [k, k + 64), zeros behind the last feature.
+  /// Starts to copy the vectors that hold the features [k, k + 64), zeros after the last feature.
   __device__ void start(int k, int in_features, uint4* stage) const {
     const int left = in_features - (k + feature);
 #pragma unroll

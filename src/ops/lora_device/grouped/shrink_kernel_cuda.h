@@ -121,7 +121,7 @@ __device__ void add_step(const uint4* stage, const WarpPlace& place, uint32_t ze
   }
 #pragma unroll
   for (int r = 0; r < kTiles; ++r) {
-    // Behind the last rank tile that exists, that one is multiplied again. Nobody reads those sums.
+    // After the last rank tile that exists, that one is multiplied again. Nothing reads those sums.
     const int tile = r == 0 ? 0 : min(r, place.last_tile);
     uint4 a[2][2];
 #pragma unroll
@@ -308,8 +308,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     grouped_shrink_kernel(const __grid_constant__ GroupedParams p) {
   extern __shared__ uint4 memory[];
   auto& s = *reinterpret_cast<Shared<kWarpTiles>*>(memory);
-  // In this order: expand begins to read y before it waits, and by then the kernels in front of
-  // this one shall have ended.
+  // In this order: expand begins to read y before it waits, and by then the kernels before
+  // this one must have ended.
   wait_for_predecessor();
   trigger_dependents();
   if (p.row_adapters != nullptr) clear_row_adapters(p);

@@ -128,7 +128,7 @@ __device__ void group_rows(const PlanParams& p, PlanShared& s) {
   if (t == 0) *reinterpret_cast<GroupedPlan*>(p.grouped) = {done.y, done.x, p.tag};
 }
 
-// Block 0 groups all rows. Each block behind it, with fewer threads, groups those of a window, if
+// Block 0 groups all rows. Each later block, with fewer threads, groups those of a window, if
 // p.num_windows is not 0.
 __global__ void __launch_bounds__(kPlanThreads)
     grouped_plan_kernel(const __grid_constant__ PlanParams p) {

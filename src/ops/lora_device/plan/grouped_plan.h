@@ -9,7 +9,7 @@ namespace heddle::cuda::lora {
 
 inline constexpr int kGroupedTileRows = 128;
 // Row tiles of a batch of fewer than 512 rows have 32, up to 4096 rows 64: all multiprocessors
-// shall have some.
+// should have some.
 inline constexpr int kFewRows = 511, kGroupedTileFewRows = 32;
 inline constexpr int kSomeRows = 4096, kGroupedTileSomeRows = 64;
 inline constexpr int kPlanSlots = 512;           // slots whose rows the plan counts at a time
@@ -29,7 +29,7 @@ struct GroupedTile {
   int32_t num_rank_tiles;  // of the adapter, from slot_ranks of lora_plan
 };
 
-/// Begins the plan of a batch. Behind it come three arrays with a place for each row of the batch:
+/// Begins the plan of a batch. After it come three arrays with a place for each row of the batch:
 ///   GroupedTile tiles[]   the row tiles
 ///   int32_t rows[]        the rows in the order of their adapters, the plan's order
 ///   int32_t slots[]       the slot of each row, for the plan kernel alone

@@ -21,7 +21,7 @@ namespace heddle::cuda::lora {
 ///   segment   0  1  2 ... 31 | 32 33 34 ... 63 | ...        of a block of 32 warps
 ///   warp      0  1  2 ... 31 |  0  1  2 ... 31 | ...
 ///
-/// kOneRowEach: num_rows is at most kThreads, and the slots behind the last row become kNoAdapter.
+/// kOneRowEach: num_rows is at most kThreads, and the slots after the last row become kNoAdapter.
 template <int kThreads, bool kOneRowEach = false>
 __device__ void resolve_slots(const PlanParams& p, int64_t first_row, int64_t num_rows,
                               int32_t* slots) {

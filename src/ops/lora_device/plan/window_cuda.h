@@ -18,7 +18,7 @@ struct Counts {
 
 struct Shared {
   alignas(16) int32_t slot_of[kWindowRows];  // of each row
-  // Of the rows of each warp: their slots, each once, and which lanes have it. Behind the last one
+  // Of the rows of each warp: their slots, each once, and which lanes have it. After the last one
   // up to a multiple of four: kNoAdapter.
   alignas(16) int32_t slots[kBlockWarps][32];
   uint32_t lanes[kBlockWarps][32];
@@ -30,7 +30,7 @@ struct Shared {
   Counts warp_totals[kBlockWarps];
 };
 
-/// Where a row stands among the rows of its slot: the first of them, its index, how many there are.
+/// The place of a row among those of its slot: the first of them, its index, their number.
 struct Place {
   int first, index, count;
 };
@@ -86,7 +86,7 @@ __device__ inline Counts threads_before(Shared& s, const Counts& c, Counts& tota
   return before;
 }
 
-/// Writes a row tile and its rank tiles, except for their rows. before: what stands in front of it.
+/// Writes a row tile and its rank tiles, except for their rows. before: what precedes it.
 __device__ inline void write_row_tile(WindowPlan& plan, int slot, int num_rows, int num_tiles,
                                       Counts before) {
   RowTile& row_tile = plan.row_tiles[before.row_tiles];

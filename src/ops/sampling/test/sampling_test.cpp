@@ -12,7 +12,7 @@
 
 #include "expect_error.h"
 #include "isa.h"
-#include "ops/sampling/draw.h"
+#include "ops/sampling/draw/draw.h"
 #include "ops/sampling/test/sampling_test_body.h"
 #include "scoped_validation.h"
 

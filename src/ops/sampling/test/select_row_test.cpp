@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "ops/sampling/sample_select.h"
+#include "ops/sampling/sample/sample_select.h"
 
 namespace heddle::cuda::sampling {
 namespace {

@@ -1,0 +1,316 @@
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+
+#include "cuda/begin_early_cuda.h"
+#include "cuda/early_launch.h"
+#include "cuda/shared_memory.h"
+
+#include "ops/sampling/sample/device_cluster_cuda.h"
+#include "ops/sampling/sample/row_sampler_cuda.h"
+#include "ops/sampling/sample/sample_kernels.h"
+#include "ops/sampling/sample/sample_select.h"
+
+// A cluster of blocks takes a row, and one row after the other: logits of the next ones come into
+// shared memory meanwhile (row_ring_cuda.h).
+//
+//   batch   as many rows as the cluster has blocks; all blocks collect what each row needs
+//   block   an equal part of a row; leads one row of the batch, and finishes it while the other
+//           blocks do so with theirs
+//   thread  of its part some times four neighbours
+//
+// Then all blocks search in those rows for which the few largest tokens were not enough. Grid
+// num_clusters * num_blocks. How many blocks there are changes no bit: sums are of whole numbers,
+// and places are compared.
+
+namespace heddle::cuda::sampling {
+
+// Kernels have names that tools/check_shared_memory.py can read: no namespace without one.
+
+/// Dynamic shared memory of a block: two fit beside each other on chips of 9.0 and 10.0, one on the
+/// others.
+constexpr int kSlotBytes = kRowThreads * static_cast<int>(sizeof(float4));
+constexpr int kNumSlots = 8, kLargeNumSlots = 12, kBlocksPerSm = 2;
+static_assert(kSlotsAtOnce == kSlotBatch && kLargeNumSlots <= kMaxSlots);
+
+struct RowShape {
+  RowLayout layout;
+  RingShape ring;
+};
+
+/// sample, as drive_rows asks for it.
+struct SampleJob {
+  const SampleParams& p;
+  RowDraw* draws;  // of the batch, in shared memory
+
+  const __device__ LogitRows& rows() const { return p.rows; }
+  __device__ void prepare(int i, int64_t row) const { draws[i] = draw_of(p, row); }
+  __device__ RowNeeds needs(int i) const {
+    return needs_of(draws[i], p.rows.vocab_size, p.logprobs != nullptr);
+  }
+  __device__ bool finish(DeviceCluster& cluster, const RowLayout& layout, int i, int64_t row,
+                         const RowBounds& bounds) const {
+    if (!(bounds.largest > -kInfinity)) {
+      write(row, 0, -kInfinity);
+      return true;
+    }
+    RowSampler<DeviceCluster> sampler(cluster, layout, p.rows.vocab_size, bounds, draws[i]);
+    if (!sampler.finish()) return false;
+    write_token(cluster, i, row, bounds, sampler.token());
+    return true;
+  }
+  __device__ void search(DeviceCluster& cluster, const RowLayout& layout, int i, int64_t row,
+                         const RowBounds& bounds) const {
+    RowSampler<DeviceCluster> sampler(cluster, layout, p.rows.vocab_size, bounds, draws[i]);
+    const uint64_t total = cluster.is_leader() ? one_units(cluster, i) : 0;
+    sampler.search();
+    if (cluster.is_leader()) write_token(cluster, total, row, bounds, sampler.token());
+  }
+
+ private:
+  /// The leader's: the sum of the units at temperature 1, where it was collected.
+  __device__ uint64_t one_units(const DeviceCluster& cluster, int i) const {
+    return cluster.total(needs(i).one ? 1 : 0);
+  }
+  __device__ void write_token(const DeviceCluster& cluster, int i, int64_t row,
+                              const RowBounds& bounds, uint32_t token) const {
+    write_token(cluster, p.logprobs != nullptr ? one_units(cluster, i) : 0, row, bounds, token);
+  }
+  __device__ void write_token(const DeviceCluster& cluster, uint64_t one_units, int64_t row,
+                              const RowBounds& bounds, uint32_t token) const {
+    if (threadIdx.x != 0) return;
+    float logprob = 0.0f;
+    if (p.logprobs != nullptr) {
+      logprob =
+          heddle::sampling::logprob_of(cluster.logit(token), bounds.largest,
+                                       heddle::sampling::log_sum_of(one_units, p.rows.vocab_size));
+    }
+    write(row, token, logprob);
+  }
+  __device__ void write(int64_t row, uint32_t token, float logprob) const {
+    if (threadIdx.x != 0) return;
+    if (p.is_int64) {
+      static_cast<int64_t*>(p.token_ids)[row * p.token_stride] = token;
+    } else {
+      static_cast<int32_t*>(p.token_ids)[row * p.token_stride] = static_cast<int32_t>(token);
+    }
+    if (p.logprobs != nullptr) p.logprobs[row * p.logprob_stride] = logprob;
+  }
+};
+
+/// token_logprobs.
+struct TokenLogprobsJob {
+  const TokenLogprobsParams& p;
+
+  const __device__ LogitRows& rows() const { return p.rows; }
+  __device__ void prepare(int, int64_t) const {}
+  __device__ RowNeeds needs(int) const {
+    return {.list = p.k > 0, .num_groups = kGroups / 2, .one = true};
+  }
+  __device__ bool finish(DeviceCluster& cluster, const RowLayout&, int, int64_t row,
+                         const RowBounds& bounds) const {
+    const double log_sum = log_sum_of(cluster, bounds);
+    if (threadIdx.x == 0) {
+      const int64_t token = token_of(row);
+      p.logprobs[row * p.logprob_stride] =
+          token < 0 ? std::numeric_limits<float>::quiet_NaN()
+                    : logprob_of(cluster.logit(static_cast<uint32_t>(token)), bounds, log_sum);
+    }
+    if (p.k == 0) return true;
+    if (!(bounds.largest > -kInfinity)) return false;
+    fetch_counts(cluster);
+    const int n = take_lists(cluster);
+    if (n < p.k) return false;
+    const Places places(p.rows.vocab_size);
+    if (int(threadIdx.x) < p.k) {
+      write_top(places, row, threadIdx.x, cluster.leader().list[threadIdx.x], bounds, log_sum);
+    }
+    return true;
+  }
+  __device__ void search(DeviceCluster& cluster, const RowLayout&, int, int64_t row,
+                         const RowBounds& bounds) const {
+    const double log_sum = cluster.is_leader() ? log_sum_of(cluster, bounds) : 0.0;
+    const RowSearch<DeviceCluster> search(cluster, p.rows.vocab_size, bounds.largest, 1.0f);
+    list_top(cluster, search, p.k, [&](int64_t i, uint64_t place) {
+      write_top(search.places(), row, i, place, bounds, log_sum);
+    });
+  }
+
+ private:
+  /// The given token of a row; -1 where it is out of range.
+  __device__ int64_t token_of(int64_t row) const {
+    const int64_t token = p.is_int64
+                              ? static_cast<const int64_t*>(p.token_ids)[row * p.token_stride]
+                              : static_cast<const int32_t*>(p.token_ids)[row * p.token_stride];
+    return token >= 0 && token < p.rows.vocab_size ? token : -1;
+  }
+  __device__ double log_sum_of(const DeviceCluster& cluster, const RowBounds& bounds) const {
+    if (!(bounds.largest > -kInfinity)) return 0.0;
+    return heddle::sampling::log_sum_of(cluster.total(1), p.rows.vocab_size);
+  }
+  static __device__ float logprob_of(float logit, const RowBounds& bounds, double log_sum) {
+    return bounds.largest > -kInfinity
+               ? heddle::sampling::logprob_of(logit, bounds.largest, log_sum)
+               : -kInfinity;
+  }
+  __device__ void write_top(const Places& places, int64_t row, int64_t i, uint64_t place,
+                            const RowBounds& bounds, double log_sum) const {
+    p.top_ids[row * p.top_ids_stride + i] = static_cast<int32_t>(places.id_of(place));
+    p.top_logprobs[row * p.top_logprobs_stride + i] =
+        logprob_of(places.logit_of(place), bounds, log_sum);
+  }
+};
+
+/// Rows of a batch: i is row first + i * step.
+struct RowBatch {
+  int64_t first, step;
+
+  __device__ int64_t row(int i) const { return first + i * step; }
+};
+
+// What follows the collecting stands apart, so that it does not take the registers of that.
+
+template <class Job>
+__noinline__ __device__ void prepare_row(Job job, BlockState& own, int64_t row, int i) {
+  job.prepare(i, row);
+  own.list_sizes[i] = 0;
+  own.lowest_ids[i] = ~0u;
+}
+/// Whether row i of the batch, which this block leads, is done.
+template <class Job>
+__noinline__ __device__ bool finish_row(Job job, const RowShape& shape, BlockState& own,
+                                        RowBatch batch, int i) {
+  DeviceCluster cluster(own, nullptr, job.rows(), shape.layout);
+  cluster.start_search(batch.row(i), i);
+  return job.finish(cluster, shape.layout, i, batch.row(i), own.bounds[i]);
+}
+template <class Job>
+__noinline__ __device__ void search_rows(Job job, const RowShape& shape, BlockState& own,
+                                         RowBatch batch, int num_rows) {
+  DeviceCluster cluster(own, nullptr, job.rows(), shape.layout);
+  for (int i = 0; i < num_rows; ++i) {
+    if (!own.needs_search[i]) continue;
+    cluster.start_search(batch.row(i), i);
+    job.search(cluster, shape.layout, i, batch.row(i), own.bounds[i]);
+  }
+}
+
+/// All rows of a cluster. A Job is what is done with them.
+template <class Job>
+__device__ void drive_rows(const Job& job, const RowShape& shape, BlockState& own, float4* slots) {
+  const LogitRows& rows = job.rows();
+  const auto t = static_cast<int>(threadIdx.x);
+  const auto num_blocks = static_cast<int>(shape.layout.num_blocks);
+  const uint32_t step = gridDim.x / uint32_t(num_blocks);
+  uint32_t first = blockIdx.x / uint32_t(num_blocks);  // row of the batch
+  if (t < 2 && num_blocks > 1) own.maxima_come[t].init(1);
+  if (num_blocks > 1) arrive_at_cluster();
+  RowRing ring(rows, shape.layout, shape.ring, own, slots, first, step);
+  DeviceCluster cluster(own, &ring, rows, shape.layout);
+  if (num_blocks > 1) wait_for_cluster();  // all blocks are there
+  for (; first < rows.num_rows; first += uint32_t(num_blocks) * step) {
+    const int64_t left = (rows.num_rows - 1 - first) / step + 1;
+    const int num_in_batch = left < num_blocks ? static_cast<int>(left) : num_blocks;
+    if (t < num_in_batch) prepare_row(job, own, first + int64_t{t} * step, t);
+    for (int i = 0; i < num_in_batch; ++i) {
+      cluster.start_row(first + int64_t{i} * step);
+      const RowBounds bounds = find_bounds(cluster);
+      if (t == 0) own.bounds[i] = bounds;
+      if (bounds.largest > -kInfinity) {
+        RowCollector<DeviceCluster>(cluster, rows.vocab_size, i, bounds).collect(job.needs(i));
+      } else {
+        cluster.end_row();
+      }
+    }
+    cluster.meet();
+    if (cluster.rank() < num_in_batch) {
+      const bool is_done = finish_row(job, shape, own, {first, step}, cluster.rank());
+      if (t < num_blocks) cluster.of(t).needs_search[cluster.rank()] = !is_done;
+    }
+    cluster.meet();
+    bool any = false;
+    for (int i = 0; i < num_in_batch; ++i) any |= own.needs_search[i];
+    if (any) search_rows(job, shape, own, {first, step}, num_in_batch);
+  }
+}
+
+template <class Params>
+struct RowLaunch {
+  Params params;
+  RowShape shape;
+};
+
+__global__ void __launch_bounds__(kRowThreads, kBlocksPerSm)
+    sample_kernel(const __grid_constant__ RowLaunch<SampleParams> launch) {
+  extern __shared__ float4 slots[];
+  __shared__ BlockState own;
+  __shared__ RowDraw draws[kMaxBlocks];
+  begin_early(launch);
+  drive_rows(SampleJob{launch.params, draws}, launch.shape, own, slots);
+}
+
+__global__ void __launch_bounds__(kRowThreads, kBlocksPerSm)
+    token_logprobs_kernel(const __grid_constant__ RowLaunch<TokenLogprobsParams> launch) {
+  extern __shared__ float4 slots[];
+  __shared__ BlockState own;
+  begin_early(launch);
+  drive_rows(TokenLogprobsJob{launch.params}, launch.shape, own, slots);
+}
+
+/// How many clusters of so many blocks run at once; asked once for a device.
+template <auto kKernel>
+int num_active_clusters(int device, const cudaLaunchConfig_t& of, int num_blocks) {
+  static std::array<std::array<std::atomic<int>, std::bit_width(unsigned{kMaxBlocks})>, 64> known{};
+  std::atomic<int>* const answer =
+      device < 64 ? &known[size_t(device)][std::bit_width(unsigned(num_blocks)) - 1] : nullptr;
+  int num = answer != nullptr ? answer->load() : 0;
+  if (num > 0) return num;
+  auto attributes = cluster_attributes(static_cast<unsigned>(num_blocks));
+  cudaLaunchConfig_t config = of;
+  config.gridDim = dim3(static_cast<unsigned>(num_blocks));
+  config.attrs = attributes.data();
+  config.numAttrs = static_cast<unsigned>(attributes.size());
+  HEDDLE_CUDA_CHECK(cudaOccupancyMaxActiveClusters(&num, kKernel, &config));
+  num = std::max(num, 1);
+  if (answer != nullptr) answer->store(num);
+  return num;
+}
+
+template <auto kKernel, class Params>
+void launch_rows(const ExecContext& ctx, const Params& params) {
+  const int64_t num_rows = params.rows.num_rows;
+  if (num_rows == 0) return;
+  const int generation = ctx.info.compute_capability / 10;
+  const bool is_large = generation == 9 || generation == 10;
+  const bool has_clusters = can_start_early<kKernel>(ctx.device.index);
+  const int num_slots = is_large ? kLargeNumSlots : kNumSlots, bytes = num_slots * kSlotBytes;
+  const RowChoice choice =
+      select_row(params.rows.vocab_size, 4 * kRowThreads, has_clusters ? kMaxBlocks : 1, num_slots);
+  allow_shared_memory<kKernel, kNumSlots * kSlotBytes, kLargeNumSlots * kSlotBytes>(
+      ctx.device.index, bytes);
+  cudaLaunchConfig_t config{};
+  config.blockDim = dim3(kRowThreads);
+  config.dynamicSmemBytes = static_cast<size_t>(bytes);
+  config.stream = ctx.stream;
+  const int at_once =
+      has_clusters ? num_active_clusters<kKernel>(ctx.device.index, config, choice.num_blocks)
+                   : ctx.info.num_sms;
+  const int64_t num_clusters = std::min<int64_t>(num_rows, at_once);
+  config.gridDim = dim3(static_cast<unsigned>(num_clusters * choice.num_blocks));
+  const RowShape shape{
+      {static_cast<uint32_t>(choice.num_blocks), static_cast<uint32_t>(choice.num_chunks)},
+      {num_slots, choice.slots_per_row}};
+  launch_clusters_early<kKernel>(ctx.device.index, config, static_cast<unsigned>(choice.num_blocks),
+                                 RowLaunch<Params>{params, shape});
+}
+
+void sample(const ExecContext& ctx, const SampleParams& params) {
+  launch_rows<sample_kernel>(ctx, params);
+}
+
+void token_logprobs(const ExecContext& ctx, const TokenLogprobsParams& params) {
+  launch_rows<token_logprobs_kernel>(ctx, params);
+}
+
+}  // namespace heddle::cuda::sampling
