@@ -29,9 +29,9 @@
 #include "heddle/core/error.h"
 #include "heddle/engine/engine.h"
 
-#include "engine/engine_options.h"
-#include "engine/model_runner.h"
-#include "engine/scheduler.h"
+#include "engine/face/engine_options.h"
+#include "engine/rows/scheduler.h"
+#include "engine/runner/model_runner.h"
 #include "model/adapters/open_adapter.h"
 #include "model/source/model_files.h"
 #include "trait_mutations.h"
