@@ -41,7 +41,7 @@ bool is_equal_dict(Budget& budget, const Dict& a, const Dict& b) {
   return true;
 }
 
-/// The same for equal values. What is neither number, text nor tuple is rare as an item, and shares
+/// Equal for equal values. What is neither number, text nor tuple is rare as an item, and shares
 /// one number.
 size_t hash_of(Budget& budget, const Value& value) {
   budget.spend_steps(1);

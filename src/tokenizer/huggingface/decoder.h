@@ -16,7 +16,7 @@ namespace heddle::tokenizer {
 class Decoder {
  public:
   /// `node`: the file's "decoder", maybe null. Error(kUnsupported) about an order of parts in which
-  /// text could not be told as it arrives.
+  /// text could not be streamed.
   explicit Decoder(const JsonNode& node);
 
   /// Appends what is certain of the text after one more token. All that push and finish append,

@@ -25,7 +25,7 @@ struct ItemScratch {
   RowState state[kMaxItemRows];
   int64_t lo[kMaxItemRows], hi[kMaxItemRows];  // the positions that a row sees: [lo, hi)
   std::byte* rows[kMaxTileKeys];               // of the tile's keys
-  std::byte* next_rows[kMaxTileKeys];          // of the tile behind it
+  std::byte* next_rows[kMaxTileKeys];          // of the tile after it
 };
 
 /// Rows [first, first + num_rows) of an item, at most kRowBlock, that all see the keys [lo, hi) of

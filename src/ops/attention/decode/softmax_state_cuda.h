@@ -241,7 +241,7 @@ struct Partials {
     }
     if (warp == 0) __stcg(to + Shape::kDim / 16 * 8 * num_pairs, state.rows.packed());
   }
-  /// Starts to copy the lane's groups of a state to `place` and behind, in the warp's shared
+  /// Starts to copy the lane's groups of a state to shared memory from `place` on, in the warp's shared
   /// memory.
   __device__ void fetch(uint32_t block, int segment, int tile, float4* place) const {
     const int warp = static_cast<int>(threadIdx.x) / 32;

@@ -145,7 +145,7 @@ __device__ __noinline__ void append_row_asked(const KvAppendParams& p, const Rop
 //       thread   the same pairs of every rows_at_once-th row, then units of v and what stays
 //
 // What can be had before the kernel in front has ended is: position and page by what the tables say
-// by then, and the angles. Behind it a thread asks for its first row, its first value and these
+// by then, and the angles. After it a thread asks for its first row, its first value and these
 // tables at once, and where they have changed finds position and page anew.
 template <class T, int kVec>
 __global__ void __launch_bounds__(kMaxRopeAppendThreads, 3)

@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
   }
   __syncthreads();
   if (item.num_rows <= 0) return;
-  // A warp skips tiles behind the last key that one of its rows sees.
+  // A warp skips the tiles after the last key that one of its rows sees.
   const bool has_rows = warp * S::kWarpRows < item.num_rows;
   const int warp_end = has_rows ? keys_of_row(p, item, (warp + 1) * S::kWarpRows - 1).end : 0;
   bool rotates = false;

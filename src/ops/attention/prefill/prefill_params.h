@@ -4,7 +4,7 @@
 
 namespace heddle::cuda::attention {
 
-/// Keys are taken in tiles that begin at multiples of this position, in ascending order. So what is
+/// Keys are processed in tiles that begin at multiples of this position, in ascending order. So what is
 /// summed with what depends on positions alone.
 inline constexpr int kPrefillTileKeys = 64;
 

@@ -15,8 +15,8 @@ namespace heddle::cuda::attention::prefill {
 
 /// A block has 4 or 2 warps of 16 * kProductRows rows. A row is (query token, query head of the
 /// group): row r of a sequence and kv head is token r / group_size and head r % group_size, so that
-/// the heads of a group share keys and a tile ends soon behind the diagonal. Heads up to kHeadDim
-/// elements are taken as kHeadDim, zeros behind them.
+/// the heads of a group share keys and a tile ends just past the diagonal. Heads up to kHeadDim
+/// elements are taken as kHeadDim, zeros after them.
 template <int kHeadDim, bool kIsGeneral>
 struct Shape {
   static constexpr int kDim = kHeadDim;
@@ -100,9 +100,9 @@ struct Sequence {
 
   __device__ Sequence(const PrefillParams& p, int seq) {
     const ConstIndexVector& starts = p.call.q_indptr;
-    const LoadedIndex first = load_given(starts, seq), behind = load_given(starts, seq + 1);
+    const LoadedIndex first = load_given(starts, seq), next = load_given(starts, seq + 1);
     pages = sequence_pages(p.call.kv, seq);
-    const int64_t begin = first.value(), end = behind.value();
+    const int64_t begin = first.value(), end = next.value();
     has_right_rows = (begin >= 0) & (begin <= end) & (end <= p.call.num_tokens);
     rows = {begin, has_right_rows ? static_cast<int>(end - begin) : 0};
   }
@@ -198,7 +198,7 @@ __device__ void find_item(const PrefillParams& p, Item& item) {
   if (lane == 0) item.num_rows = 0;
 }
 
-/// 8 elements from `from`, of which `count` are there, to shared memory, zeros behind them. For
+/// 8 elements from `from`, of which `count` exist, to shared memory, zeros after them. For
 /// rows that are not aligned.
 __device__ inline void copy_elements(void* to, const std::byte* from, int count) {
   uint32_t words[4] = {};
@@ -288,7 +288,7 @@ struct KeyTiles {
   using C = Copier<S>;
 
   int64_t* addresses;  // [2][kKeys]; kNoAddress: of a key in no page
-  int num_keys;        // of the item: behind them come zeros
+  int num_keys;        // of the item: after them come zeros
 
   __device__ KeyTiles(std::byte* shared, const Item& item)
       : addresses(reinterpret_cast<int64_t*>(shared + S::kAddressesAt)), num_keys(item.num_keys) {}
@@ -320,11 +320,11 @@ struct KeyTiles {
       if (atomicExch(&item.has_no_page[tile & 1], 1) == 0) item.no_page = page;
     }
   }
-  /// Starts copying a tile, its keys, or with `distance` the values, as a group of copies. Behind
+  /// Starts copying a tile, its keys, or with `distance` the values, as a group of copies. After
   /// the last tile come zeros.
   __device__ void fetch(const PrefillParams& p, const Item& item, const C& copier, int tile,
                         int tile_at, int64_t distance) const {
-    // What follows from a wrong page stands behind the copies, and costs them a word and a choice.
+    // What follows from a wrong page is decided after the copies, and costs them a word and a choice.
     const bool has_no_page = item.has_no_page[tile & 1] != 0;
     const int left = has_no_page ? 0 : num_keys - tile * S::kKeys - copier.row;
     const int64_t* const its_addresses = addresses + (tile & 1) * S::kKeys + copier.row;
