@@ -1,4 +1,4 @@
-// A row's tokens and the bits of its log-probabilities do not depend on what runs beside it, nor on
+// A row's tokens and the bits of its log-probabilities do not depend on what runs concurrently, nor on
 // how it is run.
 #include <gtest/gtest.h>
 

@@ -27,7 +27,7 @@ def tokens_of(text):
 
 
 def skip_group(tokens, i, opening, closing):
-    """The place behind the group that opens at i."""
+    """The place after the group that opens at i."""
     depth = 0
     while i < len(tokens):
         depth += (tokens[i] == opening) - (tokens[i] == closing)
@@ -136,7 +136,7 @@ def definitions(text):
                 if name:
                     found.append((scope, name))
                 i = skip_group(tokens, i, "{", "}")
-                # Behind a type, a function or a macro's block a new statement begins; behind an initializer the same goes on.
+                # After a type, a function or a macro's block a new statement begins; after an initializer the same goes on.
                 if name or ")" in statement and "=" not in statement:
                     begin = i
         else:

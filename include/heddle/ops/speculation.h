@@ -112,7 +112,7 @@ struct ReleasedBlocks {
   TensorView remove_mask{};        // [rows]  bool|u8: whether that block is released
   // All released ids in request order, within a request the last block first. num_released is their
   // number, also where that exceeds the capacity of released_ids: then the list holds the first
-  // ones. Behind the list nothing is touched.
+  // ones. After the list nothing is touched.
   TensorView released_ids{};  // [capacity]
   TensorView num_released{};  // [1] or []
 };

@@ -51,7 +51,7 @@ class Decoder {
 
   // In this order: what is done to each token, bytes are joined to characters, what is done to each
   // of the parts, and what is done to the text.
-  bool separates_ = false;  // tokens by spaces, for want of a decoder
+  bool separates_ = false;  // tokens by spaces, where the file has no decoder
   std::vector<Step> token_steps_;
   bool joins_bytes_ = false;
   std::vector<Step> part_steps_;

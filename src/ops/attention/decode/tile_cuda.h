@@ -269,7 +269,7 @@ class StageRing {
     __syncwarp();
     return next(used_);
   }
-  /// The part that will be filled next. Nobody uses it now.
+  /// The part that will be filled next. No lane uses it now.
   [[nodiscard]] __device__ std::byte* free_part() const { return stages_[filled_]; }
   /// The same as room for merging, or the whole ring where that is empty.
   [[nodiscard]] __device__ MergePlace free_place(bool is_empty) const {

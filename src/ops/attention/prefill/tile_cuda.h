@@ -108,7 +108,7 @@ struct Sequence {
   }
 };
 
-/// Tells of sequences whose rows are not rows of q. By warps that have nothing else to do while
+/// Reports sequences whose rows are not rows of q. By warps that have nothing else to do while
 /// one finds the block's item; all blocks together look at every sequence.
 template <class S>
 __device__ void check_starts(const PrefillParams& p) {
