@@ -1,5 +1,5 @@
-// A cancelled request ends at once, gives its pages back and leaves the rows that run with it as they
-// were.
+// A cancelled request ends at once, gives its pages back and leaves the rows that run with it as
+// they were.
 #include <gtest/gtest.h>
 
 #include "compare.h"

@@ -88,8 +88,8 @@ Request request_behind(const json& row, size_t num_given) {
 }
 
 /// Compares an answer with the recorded one after `open.num_given` tokens of it. Where a near tie
-/// went the other way, to the second token, it is reported, and the number of recorded tokens to go on
-/// from is returned.
+/// went the other way, to the second token, it is reported, and the number of recorded tokens to go
+/// on from is returned.
 std::optional<size_t> compare_answer(const json& row, const Open& open, const Completion& got) {
   const auto all = row["token_ids"].get<std::vector<int32_t>>();
   const std::vector<int32_t> want(all.begin() + static_cast<std::ptrdiff_t>(open.num_given),

@@ -22,10 +22,10 @@
  * for heddle_engine_destroy: when it is called, no other call of the engine may be running, and
  * none may follow. What waits: _create (loads the model), _add_adapter, _remove_adapter,
  * _has_adapter and _get_load, each until the step that is at work has ended and what came before it
- * is done; _poll, for the time it is given; _destroy, until the thread has ended. _submit and _cancel
- * return at once. A request that was submitted before a call of _add_adapter or _remove_adapter
- * uses the adapters of before, whether or not it runs by then; but a callback that calls these acts
- * at once, before requests that the engine has not looked at yet.
+ * is done; _poll, for the time it is given; _destroy, until the thread has ended. _submit and
+ * _cancel return at once. A request that was submitted before a call of _add_adapter or
+ * _remove_adapter uses the adapters of before, whether or not it runs by then; but a callback that
+ * calls these acts at once, before requests that the engine has not looked at yet.
  *
  * A request's tokens and log-probabilities do not depend on what runs concurrently, nor on threads,
  * pages or chunks. */

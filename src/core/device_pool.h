@@ -13,8 +13,8 @@ struct FreeDevicePool {
   void operator()(cudaMemPool_t pool) const noexcept;
 };
 
-/// Stream-ordered GPU memory: allocated on one stream, freed on another, without synchronisation. On
-/// the CPU it is ordinary memory.
+/// Stream-ordered GPU memory: allocated on one stream, freed on another, without synchronisation.
+/// On the CPU it is ordinary memory.
 class DevicePool {
  public:
   /// It keeps what is given back for those who ask next.

@@ -21,7 +21,8 @@ __device__ inline uint32_t load_word_if(const void* at, bool in_range) {
   return word;
 }
 
-/// Two words of memory that no thread writes, in the same way. It may be moved, as a plain load may.
+/// Two words of memory that no thread writes, in the same way. It may be moved, as a plain load
+/// may.
 __device__ inline uint2 load_constant_words_if(const void* at, bool in_range) {
   uint2 words;
   asm("{\n"

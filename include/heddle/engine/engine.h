@@ -53,9 +53,9 @@ struct EngineOptions {
   /// of the model are loaded, else no limit.
   int64_t adapter_memory = 0;
   /// On a GPU bytes of host memory for copies of adapters of adapter_dir, from which they are
-  /// copied to the GPU while steps run; one without a copy is read from its file again. 0: a quarter of
-  /// the host memory that is available. On the CPU adapters are in host memory anyway: it must be
-  /// 0.
+  /// copied to the GPU while steps run; one without a copy is read from its file again. 0: a
+  /// quarter of the host memory that is available. On the CPU adapters are in host memory anyway:
+  /// it must be 0.
   int64_t adapter_host_memory = 0;
   /// Adapters that the rows which run at once may use, and the bytes of these adapters' weights: a
   /// decode step reads them all. A row with a list that is longer runs alone. 0: no bound.
@@ -188,8 +188,8 @@ class RequestDraft {
   ~RequestDraft();
 
   /// Renders the template and tokenizes the prompt and bad_words. May run in any thread, also
-  /// concurrently with the engine's steps and with `encode` of other drafts. What fails ends the rows as
-  /// `submit` of the request would. To be called once, before Engine::submit.
+  /// concurrently with the engine's steps and with `encode` of other drafts. What fails ends the
+  /// rows as `submit` of the request would. To be called once, before Engine::submit.
   void encode() noexcept;
   /// Whether `encode` has texts to look at; else it takes no time.
   [[nodiscard]] bool has_texts() const;
@@ -203,7 +203,8 @@ class RequestDraft {
 
 /// Runs one model with many LoRA adapters: requests go in, rows of one batch use an adapter each,
 /// events come out. A request's tokens and log-probabilities do not depend on what runs
-/// concurrently, on the threads, the page size or the size of the prefill chunks. One thread owns an engine.
+/// concurrently, on the threads, the page size or the size of the prefill chunks. One thread owns
+/// an engine.
 class Engine {
  public:
   /// Loads the model. Throws Error with the file and the field or tensor that is wrong.
@@ -304,7 +305,8 @@ class Engine {
   /// also while the engine runs steps. Throws Error where it is no template or passes a limit.
   [[nodiscard]] std::string render(const Request& request, const std::string& chat_template) const;
   /// Log-softmax inputs of the last prompt token, as many as the head gives: for tools and tests.
-  /// No other request may be unfinished. Throws the Error with which `submit` would end the request.
+  /// No other request may be unfinished. Throws the Error with which `submit` would end the
+  /// request.
   [[nodiscard]] std::vector<float> prompt_logits(const Request& request);
 
  private:

@@ -166,8 +166,8 @@ class TokenTexts {
   [[nodiscard]] virtual bool is_special(int32_t id) const = 0;
 };
 
-/// Prompts to tokens, and tokens to text. Immutable, for any thread, also while the engine runs steps
-/// and after it has been destroyed.
+/// Prompts to tokens, and tokens to text. Immutable, for any thread, also while the engine runs
+/// steps and after it has been destroyed.
 class PromptTokenizer {
  public:
   PromptTokenizer() = default;

@@ -50,8 +50,9 @@ struct LinearAdapters {
 /// row's bits depend on its own x and adapters, and neither on the other rows nor on which
 /// adapters are loaded. Between devices the bits differ, and on CUDA between the paths.
 ///
-/// Packed weights: W is the exact value of the stored weight, and slices may be packed or dense in one call. On CUDA
-/// codes q are multiplied exactly and scaled in f32, for each 32 features k of a row (Q6_K: 16)
+/// Packed weights: W is the exact value of the stored weight, and slices may be packed or dense in
+/// one call. On CUDA codes q are multiplied exactly and scaled in f32, for each 32 features k of a
+/// row (Q6_K: 16)
 ///   sum += (d s) sum_k q_k x_k + m sum_k x_k        m of the formats with a minimum
 /// in one order that the shapes and formats of the slices determine; kPrompt rounds W to x's dtype
 /// instead, once.

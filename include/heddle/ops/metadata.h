@@ -31,8 +31,8 @@ namespace heddle {
 /// A row longer than the table's width keeps its room in `ragged`; the entries that the table lacks
 /// are skipped.
 /// `total`, where given, is the sum that the caller has sized `ragged` for: another sum is an
-/// error; on a GPU, where the host does not wait for the sum, only with HEDDLE_VALIDATE=1. Source: the
-/// metadata kernels of LoRAX and TGI, as for the next four.
+/// error; on a GPU, where the host does not wait for the sum, only with HEDDLE_VALIDATE=1. Source:
+/// the metadata kernels of LoRAX and TGI, as for the next four.
 void block_tables_to_ragged(const ExecContext& ctx, TensorView ragged, ConstTensorView block_tables,
                             ConstTensorView input_lengths, ConstTensorView cache_lengths,
                             std::optional<int64_t> fill_value = std::nullopt,

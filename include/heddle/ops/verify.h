@@ -35,8 +35,8 @@ void verify_greedy(const ExecContext& ctx, TensorView output_tokens, TensorView 
                    ConstTensorView draft_indptr);
 
 /// Speculative sampling: what comes out is distributed as if the target alone had drawn each token.
-/// With p = the row of target_probs that a draft x is verified against, and q = the row of draft_probs
-/// that it was drawn from:
+/// With p = the row of target_probs that a draft x is verified against, and q = the row of
+/// draft_probs that it was drawn from:
 ///   accept   x if u * q(x) < p(x), that is with probability min(1, p(x) / q(x)); else
 ///   replace  it by a draw from max(p - q, 0), normalised, and stop; where that is 0 throughout, by
 ///     a draw from p.

@@ -13,11 +13,11 @@
 namespace heddle::tokenizer {
 
 /// The decoder of a tokenizer.json: text of tokens.
-class Decoder {
+class TokenDecoder {
  public:
   /// `node`: the file's "decoder", maybe null. Error(kUnsupported) about an order of parts in which
   /// text could not be streamed.
-  explicit Decoder(const JsonNode& node);
+  explicit TokenDecoder(const JsonNode& node);
 
   /// Appends what is certain of the text after one more token. All that push and finish append,
   /// put together and with bytes that are no UTF-8 replaced (utf8.h), is the text of the tokens.

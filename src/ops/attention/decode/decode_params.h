@@ -11,8 +11,8 @@ inline constexpr int kTileKeys = 16;
 /// A sequence is cut into segments. How long they are follows from the number of keys that it
 /// shows, and from nothing else, so that a row's bits do not depend on the batch. There are at most
 /// kMaxSegments, each a multiple of kSegmentMultiple keys (a tile for each warp of a block). A
-/// segment has a fixed cost besides its keys, so it has kMinSegmentKeys at least; a sequence of up to
-/// kShortKeys is cut shorter, so that a few such sequences keep a chip busy.
+/// segment has a fixed cost besides its keys, so it has kMinSegmentKeys at least; a sequence of up
+/// to kShortKeys is cut shorter, so that a few such sequences keep a chip busy.
 inline constexpr int kMaxSegments = 16;
 inline constexpr int kSegmentMultiple = 64;
 inline constexpr int kMinSegmentKeys = 256;
@@ -37,7 +37,7 @@ inline constexpr int kDecodeBlocksPerSm = 2;  // that run at the same time
 }
 
 /// What the decode kernel takes. Where it rotates, the frequencies follow.
-struct DecodeParams : AttentionParams {
+struct DecodeParams : AttentionCallParams {
   /// States of segments that another block merges, not initialised; nullptr: a block computes all
   /// segments of its rows.
   float* partials = nullptr;  // AttentionChoice::partial_floats

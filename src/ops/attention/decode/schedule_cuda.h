@@ -40,7 +40,7 @@ struct SequenceCut {
   }
 };
 
-__device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq,
+__device__ inline SequenceCut cut_sequence(const AttentionCallParams& p, int seq,
                                            const SequencePages& pages) {
   SequenceCut cut;
   cut.first_page = pages.first_page;
@@ -57,11 +57,11 @@ __device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq,
       static_cast<uint32_t>(ceil_div(length, kTileKeys)) + cut.num_segments * kSegmentCost;
   return cut;
 }
-__device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq) {
+__device__ inline SequenceCut cut_sequence(const AttentionCallParams& p, int seq) {
   return cut_sequence(p, seq, sequence_pages(p.kv, seq));
 }
 /// The same to shared memory, by a warp: for sequences beyond the window of cuts.
-__device__ inline __noinline__ void put_overflow_cut(const AttentionParams& p, int seq,
+__device__ inline __noinline__ void put_overflow_cut(const AttentionCallParams& p, int seq,
                                                      SequenceCut& to) {
   const SequenceCut cut = cut_sequence(p, seq);
   __syncwarp();

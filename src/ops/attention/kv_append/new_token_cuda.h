@@ -9,12 +9,12 @@
 namespace heddle::cuda::attention {
 
 /// The rows of a sequence.
-struct TokenRows {
+struct NewRows {
   int64_t begin, end;
 
-  __device__ TokenRows(int64_t its_begin, int64_t its_end) : begin(its_begin), end(its_end) {}
-  __device__ TokenRows(const KvAppendParams& p, int64_t seq)
-      : TokenRows(p.seq_indptr[seq], p.seq_indptr[seq + 1]) {}
+  __device__ NewRows(int64_t its_begin, int64_t its_end) : begin(its_begin), end(its_end) {}
+  __device__ NewRows(const KvAppendParams& p, int64_t seq)
+      : NewRows(p.seq_indptr[seq], p.seq_indptr[seq + 1]) {}
   [[nodiscard]] __device__ bool has(int t) const { return begin <= t && t < end; }
   [[nodiscard]] __device__ bool are_wrong(const KvAppendParams& p) const {
     return begin < 0 || begin > end || end > p.num_tokens;
@@ -119,7 +119,7 @@ __device__ inline NewToken find_token(const KvAppendParams& p, int t, const OwnS
   if (p.seq_indptr.is_given()) {
     bool is_found = false, is_wrong = false;
     if (OwnSequence::is_asked(p)) {
-      const TokenRows rows(p.seq_indptr.value_of(own.begin), p.seq_indptr.value_of(own.end));
+      const NewRows rows(p.seq_indptr.value_of(own.begin), p.seq_indptr.value_of(own.end));
       is_found = rows.has(t);
       is_wrong = rows.are_wrong(p);
       from_end = static_cast<int>(rows.end) - t;
@@ -127,7 +127,7 @@ __device__ inline NewToken find_token(const KvAppendParams& p, int t, const OwnS
     if (!is_found) {
       bool in_order = true;
       const int seq = find_sequence(p.seq_indptr, p.num_seqs, t, in_order);
-      const TokenRows rows(p, max(seq, 0));
+      const NewRows rows(p, max(seq, 0));
       is_wrong |= !in_order || rows.are_wrong(p);
       if (seq < 0) return {is_wrong ? NewToken::kWrong : NewToken::kNone};
       words = ask_sequence(p.kv, seq);
@@ -146,7 +146,7 @@ __device__ inline __noinline__ NewToken ask_for_token(const KvAppendParams& p, c
   int seq = p.seq_indptr.is_given() ? -1 : t, from_end = 1;
   for (int first = 0; p.seq_indptr.is_given() && first < p.num_seqs; first += 32) {
     const int mine = min(first + lane, p.num_seqs - 1);
-    const TokenRows rows(p, mine);
+    const NewRows rows(p, mine);
     const bool are_wrong = rows.are_wrong(p);
     if (are_wrong) {
       const bool is_begin = rows.begin < 0 || rows.begin > p.num_tokens;

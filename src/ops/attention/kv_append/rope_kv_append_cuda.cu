@@ -81,8 +81,8 @@ __device__ bool append_row(const RopeAppend& call, SharedTurns& shared) {
   LoadedIndex asked_position;
   if (r.positions.is_given()) asked_position = load_given(r.positions, t);
   int row = my_row, head = 0;
-  Pairs<T, kVec> pairs;
-  if (row < num_rows) pairs = Pairs<T, kVec>(row_from(row), pair, num_pairs);
+  ElementPairs<T, kVec> pairs;
+  if (row < num_rows) pairs = ElementPairs<T, kVec>(row_from(row), pair, num_pairs);
   OwnSequence own;
   if constexpr (!kAsks) own = OwnSequence(p, t);
   Elements<T, kVec> value;
@@ -114,7 +114,7 @@ __device__ bool append_row(const RopeAppend& call, SharedTurns& shared) {
       }
       row += partition.rows_at_once;
       if (row >= num_rows) break;
-      pairs = Pairs<T, kVec>(row_from(row), pair, num_pairs);
+      pairs = ElementPairs<T, kVec>(row_from(row), pair, num_pairs);
     }
   }
   for (int i = thread; i < num_units; i += static_cast<int>(blockDim.x)) {
