@@ -1,4 +1,4 @@
-// An adapter merged into f32 weights answers as the adapter beside the quantised weights does.
+// An adapter merged into f32 weights answers as the adapter next to the quantised weights does.
 #include <cstring>
 #include <filesystem>
 #include <fstream>
