@@ -13,7 +13,7 @@
 
 #include "ops/attention/decode/exchange.h"
 #include "ops/linear_site/decode/exchange.h"
-#include "ops/lora/device/exchange.h"
+#include "ops/lora/fused/exchange.h"
 #include "ops/speculation/propose_ngram_drafts/propose_ngram_drafts_cuda.h"
 
 namespace heddle::cuda {

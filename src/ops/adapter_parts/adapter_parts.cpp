@@ -11,9 +11,8 @@
 #include "core/check_kernels.h"
 #include "core/scoped_operation.h"
 #include "ops/adapter_parts/adapter_parts_kernels.h"
-#include "ops/lora/checks/slice_name.h"
-#include "ops/lora/cpu/product.h"
-#include "ops/lora/cpu/row_groups.h"
+#include "ops/lora_device/checks/check_call.h"
+#include "ops/lora_device/checks/slice_name.h"
 
 namespace heddle {
 namespace {

@@ -9,8 +9,8 @@
 #include "core/scoped_operation.h"
 #include "ops/linear_site/site_kernels.h"
 #include "ops/linear_site/site_slices.h"
-#include "ops/lora/checks/slice_name.h"
-#include "ops/lora/lora_apply.h"
+#include "ops/lora_device/checks/check_call.h"
+#include "ops/lora_device/checks/slice_name.h"
 
 namespace heddle {
 namespace {

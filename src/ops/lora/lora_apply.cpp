@@ -4,43 +4,14 @@
 
 #include "heddle/core/validate.h"
 
-#include "ops/lora/checks/check_sizes.h"
-#include "ops/lora/checks/slice_name.h"
-#include "ops/lora/checks/validate.h"
 #include "ops/lora/run/run_on_gpu.h"
-#include "ops/lora/site_products.h"
+#include "ops/lora_device/checks/check_call.h"
+#include "ops/lora_device/checks/check_sizes.h"
+#include "ops/lora_device/checks/validate.h"
+#include "ops/lora_device/cpu/site_products.h"
 
 namespace heddle {
 namespace {
-
-void check_slices(const ExecContext& ctx, std::span<const LoraSlice> slices, Dim& tokens) {
-  for (size_t s = 0; s < slices.size(); ++s) {
-    const SliceName name(s, ".y");
-    const ConstTensorView y = slices[s].y;
-    Dim out("out_features");
-    check_device(ctx, {{name.c_str(), y}});
-    check_shape(name.c_str(), y, {&tokens, &out});
-    check_floats(name.c_str(), y);
-  }
-}
-
-void check_tables(const ExecContext& ctx, const LoraTable& a, const LoraTable& b,
-                  std::span<const LoraSlice> slices, int64_t in_features) {
-  const int num_slices = static_cast<int>(slices.size());
-  check_table(ctx, "a", a);
-  check_table(ctx, "b", b);
-  HEDDLE_CHECK(a.num_slices == num_slices, "a.num_slices is ", a.num_slices, ", but there are ",
-               num_slices, " slices");
-  HEDDLE_CHECK(b.num_slices == num_slices, "b.num_slices is ", b.num_slices, ", but there are ",
-               num_slices, " slices");
-  HEDDLE_CHECK(a.num_slots == b.num_slots, "a.num_slots is ", a.num_slots, ", but b.num_slots is ",
-               b.num_slots);
-  for (int s = 0; s < num_slices; ++s) {
-    const SliceName y(size_t(s), ".y.size(1)");
-    check_features("x.size(1)", in_features, "a", a, s);
-    check_features(y.c_str(), slices[size_t(s)].y.size(1), "b", b, s);
-  }
-}
 
 void apply_on_cpu(const ExecContext& ctx, const LoraSite& site, const LoraBatch& batch) {
   Workspace& workspace = require_workspace(ctx, "lora_apply");
@@ -54,18 +25,6 @@ void apply_on_cpu(const ExecContext& ctx, const LoraSite& site, const LoraBatch&
 }
 
 }  // namespace
-
-void check_apply(const ExecContext& ctx, std::span<const LoraSlice> slices,
-                 const ConstTensorView& x, const LoraTable& a, const LoraTable& b,
-                 const LoraBatch& batch) {
-  Dim tokens("num_tokens"), in("in_features");
-  check_device(ctx, {{"x", x}});
-  check_shape("x", x, {&tokens, &in});
-  check_floats("x", x);
-  check_slices(ctx, slices, tokens);
-  check_tables(ctx, a, b, slices, in.value());
-  check_batch(ctx, batch, tokens.value(), TakesPairs::kYes);
-}
 
 void lora_apply(const ExecContext& ctx, std::span<const LoraSlice> slices, ConstTensorView x,
                 const LoraTable& a, const LoraTable& b, const LoraBatch& batch) {

@@ -1,9 +1,10 @@
 #include "heddle/core/validate.h"
 #include "heddle/ops/lora.h"
 
-#include "ops/lora/checks/validate.h"
-#include "ops/lora/cpu/product.h"
 #include "ops/lora/run/run_on_gpu.h"
+#include "ops/lora_device/checks/check_call.h"
+#include "ops/lora_device/checks/validate.h"
+#include "ops/lora_device/cpu/product.h"
 
 namespace heddle {
 namespace {

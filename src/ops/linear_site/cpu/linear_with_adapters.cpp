@@ -11,8 +11,8 @@
 #include "core/pause_cpu.h"
 #include "ops/linear/linear_units.h"
 #include "ops/linear_site/site_slices.h"
-#include "ops/lora/lora_apply.h"
-#include "ops/lora/site_products.h"
+#include "ops/lora_device/checks/check_call.h"
+#include "ops/lora_device/cpu/site_products.h"
 
 namespace heddle {
 namespace {

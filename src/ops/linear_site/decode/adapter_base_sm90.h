@@ -4,10 +4,9 @@
 
 #include "ops/linear_site/decode/adapter_ring_sm90.h"
 #include "ops/linear_site/decode/adapter_shared_sm90.h"
-#include "ops/lora/device/expand_product_cuda.h"
-#include "ops/lora/device/foreign_plan_cuda.h"
-#include "ops/lora/device/shrink_tile_cuda.h"
-#include "ops/lora/fused/fused_cuda.h"
+#include "ops/lora_device/expand_product_cuda.h"
+#include "ops/lora_device/foreign_plan_cuda.h"
+#include "ops/lora_device/shrink_tile_cuda.h"
 
 namespace heddle::cuda::linear_site {
 

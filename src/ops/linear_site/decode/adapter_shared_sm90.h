@@ -4,8 +4,7 @@
 #include <cstdint>
 
 #include "ops/linear_site/decode/decode_params_cuda.h"
-#include "ops/lora/device/foreign_plan_cuda.h"
-#include "ops/lora/device/params.h"
+#include "ops/lora_device/foreign_plan_cuda.h"
 
 namespace heddle::cuda::linear_site {
 

@@ -12,7 +12,7 @@
 #include "ops/linear_site/decode/exchange.h"
 #include "ops/linear_site/decode/shared_layout.h"
 #include "ops/linear_site/run/select_kernel.h"
-#include "ops/lora/device/params.h"
+#include "ops/lora_device/window_plan.h"
 
 namespace heddle::cuda::linear_site {
 
@@ -44,7 +44,7 @@ struct ShrinkParams {
   XSignal* signal;  // null: nobody asks
 };
 
-/// The adapters of a launch, as lora_apply's kernels have them (ops/lora/device/params.h).
+/// The adapters of a launch, as lora_apply's kernels have them (ops/lora_device/sums.h).
 struct DecodeAdapters {
   const lora::WindowPlan* plan;  // null: no adapters
   const float* partials;         // as in ShrinkParams

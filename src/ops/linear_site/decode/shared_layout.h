@@ -5,7 +5,7 @@
 #include "cuda/sm90/swizzled_rows.h"
 
 #include "core/math.h"
-#include "ops/lora/device/params.h"
+#include "ops/lora_device/sums.h"
 
 namespace heddle::cuda::linear_site {
 

@@ -4,15 +4,15 @@
 
 #include "ops/linear_site/decode/decode_params_cuda.h"
 #include "ops/linear_site/decode/x_signal_cuda.h"
-#include "ops/lora/device/foreign_plan_cuda.h"
-#include "ops/lora/device/shrink_tile_cuda.h"
+#include "ops/lora_device/foreign_plan_cuda.h"
+#include "ops/lora_device/shrink_tile_cuda.h"
 
 namespace heddle::cuda::linear_site {
 
 // A x of all adapters of a batch, in a launch of its own in front of that of the products, beside
 // which its blocks find room. A work item is 16 ranks of A times a chain of chunks of 512 features,
 // for the rows of a row tile, and an entry one of its chunks. A block has an entry at a time, each
-// warp 64 of its features, summed as lora_apply does (ops/lora/device/shrink_tile_cuda.h).
+// warp 64 of its features, summed as lora_apply does (ops/lora_device/shrink_tile_cuda.h).
 
 /// A chunk of a work item as its block needs it.
 struct alignas(16) ShrinkEntry {

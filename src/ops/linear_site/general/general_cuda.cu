@@ -4,7 +4,7 @@
 
 #include "core/math.h"
 #include "ops/linear_site/general/general_params.h"
-#include "ops/lora/device/shrink_tile_cuda.h"
+#include "ops/lora_device/shrink_tile_cuda.h"
 
 namespace heddle::cuda::linear_site {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 //
 //   features   | 64 of warp 0 | 64 of warp 1 | ... | 64 of warp 7 | 64 of warp 0 | ...
 //
-// A lane loads as for shrink of LoRA (ops/lora/device/shrink_tile_cuda.h). Each warp sums its
+// A lane loads as for shrink of LoRA (ops/lora_device/shrink_tile_cuda.h). Each warp sums its
 // features in order; then the sums of the eight warps are added in order.
 
 constexpr int kThreads = lora::kBlockThreads, kWarps = lora::kBlockWarps;

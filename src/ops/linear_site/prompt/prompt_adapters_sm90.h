@@ -5,15 +5,15 @@
 
 #include "core/math.h"
 #include "ops/linear_site/prompt/warp_rows_sm90.h"
-#include "ops/lora/device/expand_product_cuda.h"
-#include "ops/lora/grouped/row_tile_h_cuda.h"
+#include "ops/lora_device/expand_product_cuda.h"
+#include "ops/lora_device/grouped/row_tile_h_cuda.h"
 
 namespace heddle::cuda::linear_site {
 
 // B h beside a tile's sums. A warp's rows are neighbours in the batch and may have several
 // adapters: for each of them the warp multiplies all of its rows, and keeps the sums of those that
 // have it. Each sum is that of lora_apply, operation by operation
-// (ops/lora/device/expand_product_cuda.h). What the first adapter needs is loaded while the last
+// (ops/lora_device/expand_product_cuda.h). What the first adapter needs is loaded while the last
 // features of the tile are multiplied: each of three loads waits for the one before.
 
 /// h of a lane for 16 ranks of the rows g and g + 8, first as hi, then as lo.

@@ -9,7 +9,7 @@
 #include "heddle/ops/lora.h"
 
 #include "ops/linear_site/run/select_prompt.h"
-#include "ops/lora/grouped/grouped_params.h"
+#include "ops/lora_device/grouped/grouped_params.h"
 
 namespace heddle::cuda::linear_site {
 

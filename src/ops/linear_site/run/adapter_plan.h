@@ -4,8 +4,8 @@
 #include "heddle/core/workspace.h"
 #include "heddle/ops/linear_site.h"
 
-#include "ops/lora/checks/validate.h"
-#include "ops/lora/plan/make_plan.h"
+#include "ops/lora_device/checks/validate.h"
+#include "ops/lora_device/plan/make_plan.h"
 
 namespace heddle::cuda::linear_site {
 

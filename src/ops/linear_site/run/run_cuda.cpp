@@ -15,7 +15,7 @@
 #include "ops/linear_site/run/run_prompt.h"
 #include "ops/linear_site/site_kernels.h"
 #include "ops/linear_site/site_slices.h"
-#include "ops/lora/plan/plan_bytes.h"
+#include "ops/lora_device/plan/plan_bytes.h"
 
 namespace heddle::cuda::linear_site {
 namespace {

@@ -11,10 +11,9 @@
 #include "ops/linear_site/run/describe.h"
 #include "ops/linear_site/run/run_prompt.h"
 #include "ops/linear_site/site_slices.h"
-#include "ops/lora/run/describe.h"
-#include "ops/lora/run/pack_params.h"
-#include "ops/lora/run/select_grouped.h"
-#include "ops/lora/table/adapter_table_kernels.h"
+#include "ops/lora_device/call/lora_call.h"
+#include "ops/lora_device/grouped/select_grouped.h"
+#include "ops/lora_device/table/adapter_table_kernels.h"
 
 namespace heddle::cuda::linear_site {
 namespace {

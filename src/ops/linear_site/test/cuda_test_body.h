@@ -9,7 +9,7 @@
 #include "ops/linear_site/run/select_kernel.h"
 #include "ops/linear_site/site_kernels.h"
 #include "ops/linear_site/test/linear_site_test_body.h"
-#include "ops/lora/plan/plan_bytes.h"
+#include "ops/lora_device/plan/plan_bytes.h"
 
 namespace heddle::testing {
 

@@ -11,7 +11,7 @@
 
 #include "ops/lora/bench/lora_bench_cuda.h"
 #include "ops/lora/bench/lora_sites_bench_cuda.h"
-#include "ops/lora/device/params.h"
+#include "ops/lora_device/window_plan.h"
 
 namespace heddle::lora_bench {
 namespace {

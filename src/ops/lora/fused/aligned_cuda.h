@@ -1,9 +1,9 @@
 #pragma once
 
 #include "core/math.h"
-#include "ops/lora/device/outputs_cuda.h"
-#include "ops/lora/device/rank_vectors_cuda.h"
 #include "ops/lora/fused/fused_cuda.h"
+#include "ops/lora_device/outputs_cuda.h"
+#include "ops/lora_device/rank_vectors_cuda.h"
 
 namespace heddle::cuda::lora {
 
@@ -18,7 +18,7 @@ namespace heddle::cuda::lora {
 //
 //   lane (g, q) of a warp, 8 rows at a time:
 //     loads     B of the outputs 4 g + [0, 4): ranks 4 q + [0, 4), or 8 q + [0, 8) of each 32
-//     takes     h of row g from shared memory, see device/rank_vectors_cuda.h
+//     takes     h of row g from shared memory, see lora_device/rank_vectors_cuda.h
 //     has sums  of the outputs 4 g + [0, 4) and the rows 2 q and 2 q + 1, and adds them to y
 
 struct AlignedShared {

@@ -4,8 +4,8 @@
 
 #include "cuda/check.h"
 
-#include "ops/lora/device/foreign_plan_cuda.h"
 #include "ops/lora/fused/aligned_cuda.h"
+#include "ops/lora_device/foreign_plan_cuda.h"
 
 namespace heddle::cuda::lora {
 

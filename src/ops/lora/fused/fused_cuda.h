@@ -1,6 +1,7 @@
 #pragma once
 
-#include "ops/lora/device/shrink_tile_cuda.h"
+#include "ops/lora/fused/fused_params.h"
+#include "ops/lora_device/shrink_tile_cuda.h"
 
 namespace heddle::cuda::lora {
 
@@ -52,12 +53,8 @@ __device__ inline uint32_t flag_of(uint64_t before, uint64_t* arrivals) {
   return flag_of_launch(before / kArrivalBlocks);
 }
 
-/// This thread as lane (g, q) of its warp.
-__device__ inline int lane_g() { return threadIdx.x % 32 / 4; }
-__device__ inline int lane_q() { return threadIdx.x % 4; }
-
 /// A work item of shrink: 16 ranks of A times a chunk of 512 features, for the rows of a row tile.
-/// A warp has 64 of the features (device/shrink_tile_cuda.h).
+/// A warp has 64 of the features (lora_device/shrink_tile_cuda.h).
 struct ShrinkItem {
   int slot, slice, chunk, num_rows, first_rank;
   int feature;  // the first one of this lane

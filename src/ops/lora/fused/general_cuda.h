@@ -1,9 +1,9 @@
 #pragma once
 
 #include "core/math.h"
-#include "ops/lora/device/foreign_plan_cuda.h"
-#include "ops/lora/device/general_loads_cuda.h"
 #include "ops/lora/fused/fused_cuda.h"
+#include "ops/lora_device/foreign_plan_cuda.h"
+#include "ops/lora_device/general_loads_cuda.h"
 
 namespace heddle::cuda::lora {
 
@@ -11,9 +11,9 @@ namespace heddle::cuda::lora {
 // one window of rows or several. It computes what the aligned one does, with the same bits, in
 // another way:
 //
-//   A, x, B   loaded by the vectors of 16 bytes that hold them (device/general_loads_cuda.h)
+//   A, x, B   loaded by the vectors of 16 bytes that hold them (lora_device/general_loads_cuda.h)
 //   h         of all ranks in shared memory at once, up to 512
-//   product   y = h B^T: rows are the 16 x 16 operand (device/expand_product_cuda.h)
+//   product   y = h B^T: rows are the 16 x 16 operand (lora_device/expand_product_cuda.h)
 //   sums      [16 rows][256 outputs] through shared memory, so that a warp adds whole rows to y
 //
 // An item of expand, [256 outputs] x [all ranks] x [up to 16 rows]: warp w multiplies the outputs

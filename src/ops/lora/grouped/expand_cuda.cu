@@ -1,8 +1,8 @@
 #include "cuda/shared_memory.h"
 
 #include "core/math.h"
-#include "ops/lora/grouped/launch_cuda.h"
-#include "ops/lora/grouped/row_tile_h_cuda.h"
+#include "ops/lora_device/grouped/launch_cuda.h"
+#include "ops/lora_device/grouped/row_tile_h_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace {

@@ -1,10 +1,10 @@
 #include "cuda/shared_memory.h"
 
 #include "core/math.h"
-#include "ops/lora/device/general_loads_cuda.h"
-#include "ops/lora/device/outputs_cuda.h"
-#include "ops/lora/grouped/launch_cuda.h"
-#include "ops/lora/grouped/row_tile_h_cuda.h"
+#include "ops/lora_device/general_loads_cuda.h"
+#include "ops/lora_device/grouped/launch_cuda.h"
+#include "ops/lora_device/grouped/row_tile_h_cuda.h"
+#include "ops/lora_device/outputs_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 // Expand of the grouped route where something is not aligned, B is transposed, or y has another
 // dtype than the weights. The bits are those of grouped/expand_cuda.cu. The sums pass through
 // shared memory, so that a warp reads and writes 256 outputs of a row, in vectors
-// (device/general_loads_cuda.h).
+// (lora_device/general_loads_cuda.h).
 
 constexpr int kThreads = kGeneralForm.warps * 32;
 static_assert(kGeneralForm.warps == kBlockWarps && kGeneralForm.warp_outputs == kGroupOutputs);
@@ -105,7 +105,7 @@ __device__ void for_rows(const GroupedParams& p, const ExpandShared& s, int tile
 //           memory
 //   warp    multiplies 32 outputs of 16 * kTiles rows with each B that it loads; then writes all
 //           256 outputs of two rows of each 16
-//   lane    multiplies as device/expand_product_cuda.h says; writes a vector of 16 bytes of a row
+//   lane    multiplies as lora_device/expand_product_cuda.h says; writes a vector of 16 bytes of a row
 //
 // Grid: blocks that run at the same time, with consecutive tiles.
 template <class T, int kTiles>

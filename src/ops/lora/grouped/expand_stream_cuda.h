@@ -3,7 +3,7 @@
 #include "cuda/sm90/ring_cuda.h"
 
 #include "core/math.h"
-#include "ops/lora/grouped/row_tile_h_cuda.h"
+#include "ops/lora_device/grouped/row_tile_h_cuda.h"
 
 namespace heddle::cuda::lora::grouped_stream {
 

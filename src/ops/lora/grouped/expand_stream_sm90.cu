@@ -1,7 +1,7 @@
 #include "cuda/shared_memory.h"
 
 #include "ops/lora/grouped/expand_stream_cuda.h"
-#include "ops/lora/grouped/launch_cuda.h"
+#include "ops/lora_device/grouped/launch_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace grouped_stream {

@@ -9,12 +9,13 @@
 
 #include "core/scoped_operation.h"
 #include "cpu/index_array.h"
-#include "ops/lora/checks/check_sizes.h"
-#include "ops/lora/checks/validate.h"
-#include "ops/lora/cpu/product.h"
 #include "ops/lora/lora_apply.h"
 #include "ops/lora/pairs/pairs_kernels.h"
-#include "ops/lora/run/pack_params.h"
+#include "ops/lora_device/call/pack_site.h"
+#include "ops/lora_device/checks/check_call.h"
+#include "ops/lora_device/checks/check_sizes.h"
+#include "ops/lora_device/checks/validate.h"
+#include "ops/lora_device/cpu/product.h"
 
 // Pass i of a window adds the i-th pair of each token, as lora_apply adds that of an id, to y in
 // f32: so no pass writes a row twice, and a row's pairs come in order. y of f16 or bf16 is widened

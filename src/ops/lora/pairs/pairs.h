@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/math.h"
-#include "ops/lora/cpu/row_groups.h"
+#include "ops/lora_device/cpu/row_groups.h"
 
 namespace heddle {
 

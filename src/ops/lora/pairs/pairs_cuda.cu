@@ -4,9 +4,9 @@
 #include "cuda/convert_cuda.h"
 
 #include "core/math.h"
-#include "ops/lora/device/operands_cuda.h"
-#include "ops/lora/device/valid_slot_cuda.h"
 #include "ops/lora/pairs/pairs_kernels.h"
+#include "ops/lora_device/operands_cuda.h"
+#include "ops/lora_device/valid_slot_cuda.h"
 
 namespace heddle::cuda::lora {
 namespace {

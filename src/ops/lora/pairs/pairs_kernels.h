@@ -3,7 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ops/lora/device/params.h"
+#include "cuda/index.h"
+
+#include "ops/lora_device/sums.h"
+#include "ops/lora_device/weight_addresses.h"
 
 // Several adapters for one token: each pass adds the next pair of every token to f32 sums of y.
 // Pass 0 adds the first pairs, pass 1 the second ones.

@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "core/math.h"
-#include "ops/lora/device/exchange.h"
-#include "ops/lora/plan/plan_bytes.h"
-#include "ops/lora/run/select_grouped.h"
+#include "ops/lora/fused/exchange.h"
+#include "ops/lora_device/grouped/select_grouped.h"
+#include "ops/lora_device/plan/plan_bytes.h"
 
 namespace heddle {
 namespace {
@@ -17,17 +17,6 @@ using cuda::lora::SiteParams;
 
 constexpr int32_t kNoEnd = std::numeric_limits<int32_t>::max();
 
-/// The first row of the part.
-template <class Byte>
-Byte* first_row_of(const BasicTensorView<Byte>& t, const LoraLaunch& part) {
-  return t.raw() + part.first_row * t.stride(0) * int64_t(size_of(t.dtype()));
-}
-
-const float* row_scale_of(const LoraLaunch& part) {
-  const ConstTensorView& scale = part.batch.row_scale;
-  return scale ? scale.data<float>() + part.first_row : nullptr;
-}
-
 const cuda::lora::WindowPlan* window_plan_of(const LoraLaunch& part) {
   const auto bytes = int64_t(windows_plan_bytes(part.first_row, part.call.max_rank));
   return reinterpret_cast<const cuda::lora::WindowPlan*>(part.plan + bytes);
@@ -37,42 +26,6 @@ const cuda::lora::WindowPlan* window_plan_of(const LoraLaunch& part) {
 int32_t last_tile_of(const LoraCall& call) {
   return static_cast<int32_t>(
       cuda::lora::kWindowRows * ceil_div(call.max_rank, cuda::lora::kTileRanks) - 1);
-}
-
-/// What both kinds of SiteParams have: tensors, tables and flags.
-SiteParams pack_site(const LoraLaunch& part) {
-  const LoraSite& site = part.site;
-  SiteParams p{};
-  p.input = first_row_of(site.input, part);
-  p.input_stride = site.input.stride(0);
-  p.input_dtype = site.input.dtype();
-  p.is_input_aligned = part.call.input_vectors;
-  p.in_features = part.call.input_features;
-  p.num_chunks = part.call.num_chunks();
-  p.max_rank = part.call.used_rank;
-  p.num_slices = part.call.num_slices;
-  p.y_dtype = site.slices[0].y.dtype();
-  p.accumulate = site.accumulate;
-  p.scale = site.scale;
-  p.row_scale = row_scale_of(part);
-  p.plan_tag = part.plan_tag;
-  p.num_rows = static_cast<int32_t>(part.call.tokens);
-  p.faults = part.faults;
-  if (site.a != nullptr) {
-    p.a = addresses(*site.a, site.first_slice, site.b == nullptr ? p.max_rank : kMaxLoraRank);
-    p.is_transposed_a = site.a->layout == LoraLayout::kRankMinor;
-  }
-  if (site.b != nullptr) {
-    p.b = addresses(*site.b, site.first_slice, site.a == nullptr ? p.max_rank : kMaxLoraRank);
-    p.is_transposed_b = site.b->layout == LoraLayout::kRankMajor;
-  }
-  for (size_t s = 0; s < site.slices.size(); ++s) {
-    const TensorView& y = site.slices[s].y;
-    p.slices[s].y = first_row_of(y, part);
-    p.slices[s].y_stride = y.stride(0);
-    p.slices[s].width = static_cast<int32_t>(y.size(1));
-  }
-  return p;
 }
 
 /// Of a fused launch what both kernels take, in the order in which they use it.
@@ -120,31 +73,6 @@ void pack_common(const ExecContext& ctx, const LoraLaunch& part, const LoraChoic
 
 }  // namespace
 
-cuda::lora::WeightAddresses addresses(const LoraTable& table, int first_slice, int64_t rank_limit) {
-  using Addresses = cuda::lora::WeightAddresses;
-  const auto element = int64_t(size_of(table.dtype));
-  Addresses a{};
-  a.max_rank = static_cast<int32_t>(std::min<int64_t>(table.max_rank, rank_limit));
-  if (table.entries != nullptr) {
-    a.kind = Addresses::kEntries;
-    a.base = reinterpret_cast<const std::byte*>(table.entries + first_slice);
-    a.slot_stride = table.num_slices;
-    return a;
-  }
-  a.offset = table.element_offset * element;
-  a.row_stride = table.row_stride;
-  if (table.pointers != nullptr) {
-    a.kind = Addresses::kPointers;
-    a.base = reinterpret_cast<const std::byte*>(table.pointers);
-    a.slot_stride = table.pointer_stride;
-  } else {
-    a.kind = Addresses::kStack;
-    a.base = table.stack;
-    a.slot_stride = table.slot_stride * element;
-  }
-  return a;
-}
-
 FusedParams pack_fused(const ExecContext& ctx, const LoraLaunch& part, const LoraChoice& choice,
                        uint32_t spin_limit) {
   FusedParams p{};
@@ -176,7 +104,7 @@ cuda::lora::FusedGeneralParams pack_fused_general(const ExecContext& ctx, const 
   return p;
 }
 
-HalfParams pack_two_launches(const LoraLaunch& part) {
+HalfParams pack_halves(const LoraLaunch& part) {
   HalfParams p{};
   static_cast<SiteParams&>(p) = pack_site(part);
   p.plan = part.plan != nullptr ? window_plan_of(part) : nullptr;
@@ -201,31 +129,6 @@ HalfParams pack_two_launches(const LoraLaunch& part) {
   p.slice_reciprocal = reciprocal(p.num_slices);
   p.row_tile_reciprocal[0] = reciprocal(p.items_per_row_tile[0]);
   p.row_tile_reciprocal[1] = reciprocal(p.items_per_row_tile[1]);
-  return p;
-}
-
-cuda::lora::GroupedParams pack_grouped(const LoraLaunch& part,
-                                       const cuda::lora::GroupedConfig& config) {
-  const LoraCall& call = part.call;
-  cuda::lora::GroupedParams p{};
-  p.site = pack_site(part);
-  p.plan = cuda::lora::grouped_rows(part.plan + windows_plan_bytes(call.tokens, call.max_rank),
-                                    call.tokens);
-  p.h_width = static_cast<int32_t>(lora_h_width(call.num_slices, call.used_rank));
-  p.slice_ranks = p.h_width / call.num_slices;
-  p.part_stride = call.tokens * p.h_width;
-  p.max_passes = config.max_passes;
-  p.max_split = config.max_split;
-  p.shrink_blocks = config.shrink_blocks;
-  p.h_values = config.h_values;
-  p.h_row_vectors = joined_row_vectors(call.used_rank);
-  p.h_slice_bytes = call.tokens * p.h_row_vectors * int64_t{cuda::lora::kHVectorBytes};
-  p.has_a = part.site.a != nullptr;
-  p.has_b = part.site.b != nullptr;
-  for (int s = 0; s < call.num_slices; ++s) {
-    p.output_tiles_per_row_tile += ceil_div(p.site.slices[s].width, config.tile_outputs);
-    p.output_tile_end[s] = p.output_tiles_per_row_tile;
-  }
   return p;
 }
 

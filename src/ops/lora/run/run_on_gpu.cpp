@@ -10,11 +10,11 @@
 #include "core/kernel_log.h"
 #include "core/math.h"
 #include "core/scoped_operation.h"
-#include "ops/lora/checks/validate.h"
-#include "ops/lora/plan/make_plan.h"
-#include "ops/lora/run/describe.h"
 #include "ops/lora/run/pack_params.h"
-#include "ops/lora/run/select_grouped.h"
+#include "ops/lora_device/call/lora_call.h"
+#include "ops/lora_device/checks/validate.h"
+#include "ops/lora_device/grouped/select_grouped.h"
+#include "ops/lora_device/plan/make_plan.h"
 
 namespace heddle {
 namespace {
@@ -60,9 +60,9 @@ void run_rows(const ExecContext& ctx, const LoraLaunch& part, const cuda::lora::
 }
 
 template <class T>
-void run_two_launches(const ExecContext& ctx, const char* op, const LoraLaunch& part,
-                      const HalvesLaunch& halves) {
-  cuda::lora::HalfParams p = pack_two_launches(part);
+void run_halves(const ExecContext& ctx, const char* op, const LoraLaunch& part,
+                const HalvesLaunch& halves) {
+  cuda::lora::HalfParams p = pack_halves(part);
   if (part.plan == nullptr && takes_rows(ctx, part.call)) return run_rows(ctx, part, p);
   const auto launch = [&](HalfStep step, int blocks) {
     p.block_reciprocal = reciprocal(blocks);
@@ -126,18 +126,17 @@ void run_part(const ExecContext& ctx, const char* op, const LoraLaunch& part,
   switch (choice.route) {
     case LoraRoute::kFused:
     case LoraRoute::kFusedWindows: return run_fused<T>(ctx, part, choice, spin_limit);
-    case LoraRoute::kTwoLaunches: return run_two_launches<T>(ctx, op, part, choice.halves);
+    case LoraRoute::kHalves: return run_halves<T>(ctx, op, part, choice.halves);
     case LoraRoute::kGrouped: return run_grouped<T>(ctx, part, choice.grouped);
   }
 }
 
-/// A call of more rows or slices than a launch takes, part by part; `call.route` is that of all.
+/// A call of more rows or slices than a launch takes, part by part; `route` is that of all.
 template <class T>
 void run_parts(const ExecContext& ctx, const char* op, const LoraSite& site, const LoraBatch& batch,
-               LoraCall call, const std::byte* plan, uint32_t tag, uint32_t spin_limit) {
-  const bool is_cut = is_by_window(*call.route);
-  // Parts may be smaller than the first one, so that their sums fit the exchange.
-  if (is_cut) call.route = LoraRoute::kFused;
+               const LoraCall& call, LoraRoute route, const std::byte* plan, uint32_t tag,
+               uint32_t spin_limit) {
+  const bool is_cut = is_by_window(route);
   const int64_t max_rows = is_cut ? kWindowRows : call.tokens;
   for (int64_t first = 0; first < call.tokens; first += max_rows) {
     for (int slice = 0; slice < call.num_slices; slice += kMaxSlices) {
@@ -147,7 +146,9 @@ void run_parts(const ExecContext& ctx, const char* op, const LoraSite& site, con
       some.first_slice += slice;
       const LoraCall of_part = describe_part(call, some, std::min(max_rows, call.tokens - first));
       const LoraLaunch part{some, batch, of_part, first, plan, tag, ctx.faults};
-      run_part<T>(ctx, op, part, select_lora_kernel(of_part, ctx.info), spin_limit);
+      // Parts may be smaller than the first one, so that their sums fit the exchange.
+      const LoraRoute of_rows = is_cut ? select_window_route(of_part) : route;
+      run_part<T>(ctx, op, part, select_lora_kernel(of_part, of_rows, ctx.info), spin_limit);
     }
   }
 }
@@ -155,9 +156,14 @@ void run_parts(const ExecContext& ctx, const char* op, const LoraSite& site, con
 /// Whether the kernels of a call need no plan: for more rows one launch costs less than that each
 /// block groups them. Of a call of both halves that is taken in parts the last may be fused.
 bool needs_no_plan(const ExecContext& ctx, const LoraBatch& batch, const LoraCall& call,
-                   bool is_one) {
-  if (call.route != LoraRoute::kTwoLaunches || !is_one) return false;
+                   LoraRoute route, bool is_one) {
+  if (route != LoraRoute::kHalves || !is_one) return false;
   return (batch.slot_ids && call.tokens <= kMaxRowsWithoutPlan) || takes_rows(ctx, call);
+}
+
+LoraRoute route_of(const ExecContext& ctx, const LoraCall& call, const LoraGpuOptions& options) {
+  if (!options.route) return select_lora_route(call, ctx.info);
+  return *options.route == LoraRoute::kFused ? select_window_route(call) : *options.route;
 }
 
 void check_dtypes(const ExecContext& ctx, const LoraSite& site) {
@@ -185,27 +191,28 @@ void run_on_gpu(const ExecContext& ctx, const char* op, const LoraSite& site,
     check_dtypes(ctx, site);
     if (batch.plan) check_plan(ctx, batch.plan, tokens, table.max_rank);
     if (validating()) cuda::lora::validate_batch(ctx, batch, tokens, site.a, site.b);
-    LoraCall call = describe(ctx, site);
-    call.route = options.route;
-    call.route = select_lora_route(call, ctx.info);
+    const LoraCall call = describe(ctx, site);
+    const LoraRoute route = route_of(ctx, call, options);
     const bool is_one =
-        call.num_slices <= kMaxSlices && (tokens <= kWindowRows || !is_by_window(*call.route));
+        call.num_slices <= kMaxSlices && (tokens <= kWindowRows || !is_by_window(route));
     const std::byte* plan = batch.plan.raw();
     std::optional<Workspace::Scope> scope;
-    if (plan == nullptr && !needs_no_plan(ctx, batch, call, is_one)) {
+    if (plan == nullptr && !needs_no_plan(ctx, batch, call, route, is_one)) {
       Workspace& workspace = require_workspace(ctx, op);
       scope.emplace(workspace);
       std::byte* own = workspace.take<std::byte>(lora_plan_bytes(tokens, table.max_rank)).data();
-      const bool groups = call.route == LoraRoute::kGrouped;
+      const bool groups = route == LoraRoute::kGrouped;
       make_plan(ctx, batch, tokens, table.num_slots, table.max_rank, {}, own,
                 {.windows = !groups, .grouped = groups});
       plan = own;
     }
     const uint32_t tag = plan_tag(batch, tokens, table.num_slots, table.max_rank);
     dispatch_dtype<half, bfloat16>(table.dtype, op, [&]<class T>() {
-      if (!is_one) return run_parts<T>(ctx, op, site, batch, call, plan, tag, options.spin_limit);
+      if (!is_one) {
+        return run_parts<T>(ctx, op, site, batch, call, route, plan, tag, options.spin_limit);
+      }
       const LoraLaunch whole{site, batch, call, 0, plan, tag, ctx.faults};
-      run_part<T>(ctx, op, whole, select_lora_kernel(call, ctx.info), options.spin_limit);
+      run_part<T>(ctx, op, whole, select_lora_kernel(call, route, ctx.info), options.spin_limit);
     });
   } else {
     throw_error(ErrorCode::kUnsupported, op, ": built without CUDA");

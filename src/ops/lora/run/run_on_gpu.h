@@ -4,8 +4,8 @@
 
 #include "heddle/core/context.h"
 
-#include "ops/lora/run/lora_site.h"
 #include "ops/lora/run/select_kernel.h"
+#include "ops/lora_device/call/lora_site.h"
 
 namespace heddle {
 

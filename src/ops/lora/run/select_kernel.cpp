@@ -6,8 +6,8 @@
 #include "heddle/core/check.h"
 
 #include "core/math.h"
-#include "ops/lora/device/exchange.h"
-#include "ops/lora/run/select_grouped.h"
+#include "ops/lora/fused/exchange.h"
+#include "ops/lora_device/grouped/select_grouped.h"
 
 namespace heddle {
 namespace {
@@ -107,7 +107,7 @@ const char* name(LoraRoute route) {
   switch (route) {
     case LoraRoute::kFused: return "fused";
     case LoraRoute::kFusedWindows: return "fused windows";
-    case LoraRoute::kTwoLaunches: return "two launches";
+    case LoraRoute::kHalves: return "two launches";
     case LoraRoute::kGrouped: return "grouped";
   }
   return "";
@@ -115,42 +115,34 @@ const char* name(LoraRoute route) {
 
 }  // namespace
 
-int64_t partials_of_row(int64_t in_features, int64_t num_slices, int64_t max_rank) {
-  return num_slices * ceil_div(max_rank, cuda::lora::kTileRanks) *
-         ceil_div(in_features, cuda::lora::kChunkFeatures) * cuda::lora::kTileRanks;
-}
-
-int LoraCall::num_chunks() const {
-  return halves == LoraHalves::kExpand
-             ? 1
-             : static_cast<int>(ceil_div(input_features, cuda::lora::kChunkFeatures));
+LoraRoute select_window_route(const LoraCall& call) {
+  const bool may_fuse = call.halves == LoraHalves::kBoth && call.int32_strides;
+  return may_fuse && fits_exchange(call, 1) ? LoraRoute::kFused : LoraRoute::kHalves;
 }
 
 LoraRoute select_lora_route(const LoraCall& call, const DeviceInfo& info) {
-  const bool may_fuse = call.halves == LoraHalves::kBoth && call.int32_strides;
-  const auto one_window = [&] {
-    return may_fuse && fits_exchange(call, 1) ? LoraRoute::kFused : LoraRoute::kTwoLaunches;
-  };
-  if (call.route) return *call.route == LoraRoute::kFused ? one_window() : *call.route;
   const bool is_long = call.tokens > cuda::lora::kWindowRows;
-  if (!can_be_grouped(call) || (!is_long && call.halves != LoraHalves::kBoth)) return one_window();
-  const bool fits =
-      is_long ? may_fuse && fits_exchange(call, num_windows(call)) : fits_exchange(call, 1);
+  const bool has_both = call.halves == LoraHalves::kBoth;
+  if (!can_be_grouped(call) || (!is_long && !has_both)) return select_window_route(call);
+  const bool fits = is_long
+                        ? has_both && call.int32_strides && fits_exchange(call, num_windows(call))
+                        : fits_exchange(call, 1);
   if (!fits) return LoraRoute::kGrouped;
-  if (call.vectors && call.y_vectors) return is_long ? LoraRoute::kGrouped : one_window();
-  if (grouped_us(call, info.num_sms) < windows_us(call, info.num_sms)) return LoraRoute::kGrouped;
-  return is_long ? LoraRoute::kFusedWindows : one_window();
+  const LoraRoute by_window = is_long ? LoraRoute::kFusedWindows : select_window_route(call);
+  if (call.vectors && call.y_vectors) return is_long ? LoraRoute::kGrouped : by_window;
+  return grouped_us(call, info.num_sms) < windows_us(call, info.num_sms) ? LoraRoute::kGrouped
+                                                                         : by_window;
 }
 
-LoraChoice select_lora_kernel(const LoraCall& call, const DeviceInfo& info) {
+LoraChoice select_lora_kernel(const LoraCall& call, LoraRoute route, const DeviceInfo& info) {
   LoraChoice choice;
-  choice.route = select_lora_route(call, info);
+  choice.route = route;
   switch (choice.route) {
     case LoraRoute::kFused: select_fused(call, 1, info.num_sms, choice); break;
     case LoraRoute::kFusedWindows:
       select_fused(call, num_windows(call), info.num_sms, choice);
       break;
-    case LoraRoute::kTwoLaunches: choice.halves = select_halves(call, info.num_sms); break;
+    case LoraRoute::kHalves: choice.halves = select_halves(call, info.num_sms); break;
     case LoraRoute::kGrouped: choice.grouped = select_grouped(call, info); break;
   }
   return choice;
@@ -165,17 +157,12 @@ std::ostream& operator<<(std::ostream& out, const LoraChoice& c) {
       out << (c.fused.has_rank_above_16 ? " rank>16" : " rank<=16");
       out << " blocks=" << c.fused.num_blocks;
       return out << (c.fused.one_item_per_block ? " one_item_per_block" : "");
-    case LoraRoute::kTwoLaunches:
+    case LoraRoute::kHalves:
       out << (c.halves.is_aligned ? " aligned" : " general");
       return out << " blocks=" << c.halves.shrink_blocks << ',' << c.halves.expand_blocks;
     case LoraRoute::kGrouped: return out << ' ' << c.grouped;
   }
   return out;
-}
-
-std::ostream& operator<<(std::ostream& out, const LoraCall& c) {
-  return out << "tokens=" << c.tokens << " in=" << c.input_features << " out=" << c.num_outputs
-             << " slices=" << c.num_slices << " rank=" << c.max_rank << " slots=" << c.num_slots;
 }
 
 }  // namespace heddle

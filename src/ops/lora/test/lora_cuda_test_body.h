@@ -17,20 +17,20 @@ class LoraCuda : public CudaTest {
  protected:
   using Guards = DeviceMirror::Guards;
   /// With an exchange a call is one launch where it is large for the chip.
-  enum class Form { kTwoLaunches, kFewBlocks, kGeneralBlocks };
+  enum class Form { kHalves, kFewBlocks, kGeneralBlocks };
 
   /// The runs that a call can make: one launch or two, with a plan or without, between guards or
   /// flush with its allocations.
   struct Runs {
     explicit Runs(Device device) : with_exchange(device, 0, true), without(device, 0, false) {}
     [[nodiscard]] LoraRun run(Form form, bool plan, Guards guards = Guards::kBoth) {
-      return {form == Form::kTwoLaunches ? without.ctx()
+      return {form == Form::kHalves      ? without.ctx()
               : form == Form::kFewBlocks ? with_exchange.ctx_of_chip(1)
                                          : with_exchange.ctx(),
               guards == Guards::kBoth ? between_guards : flush, LoraSums::kSplit, plan};
     }
     [[nodiscard]] LoraRun any() {
-      return run(pick({Form::kTwoLaunches, Form::kFewBlocks, Form::kGeneralBlocks}),
+      return run(pick({Form::kHalves, Form::kFewBlocks, Form::kGeneralBlocks}),
                  random_int(0, 1) == 0, pick({Guards::kBoth, Guards::kFlush}));
     }
     LoraStream with_exchange, without;
@@ -49,9 +49,9 @@ class LoraCuda : public CudaTest {
   /// Every form a call can take.
   template <class Body>
   void for_each_form(const Body& body) {
-    for (const Form form : {Form::kTwoLaunches, Form::kFewBlocks, Form::kGeneralBlocks}) {
+    for (const Form form : {Form::kHalves, Form::kFewBlocks, Form::kGeneralBlocks}) {
       for (const bool plan : {false, true}) {
-        SCOPED_TRACE(std::string(form == Form::kTwoLaunches ? "two launches"
+        SCOPED_TRACE(std::string(form == Form::kHalves      ? "two launches"
                                  : form == Form::kFewBlocks ? "few blocks"
                                                             : "any blocks") +
                      (plan ? ", with a plan" : ""));

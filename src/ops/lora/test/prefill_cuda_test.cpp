@@ -7,10 +7,10 @@
 #include <gtest/gtest.h>
 
 #include "graph_timing_cuda.h"
-#include "ops/lora/run/describe.h"
 #include "ops/lora/run/run_on_gpu.h"
-#include "ops/lora/run/select_grouped.h"
 #include "ops/lora/test/lora_cuda_cases.h"
+#include "ops/lora_device/call/lora_call.h"
+#include "ops/lora_device/grouped/select_grouped.h"
 #include "small_sizes.h"
 
 namespace heddle::testing {

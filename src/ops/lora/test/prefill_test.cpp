@@ -1,8 +1,8 @@
 // How a long batch runs on a GPU, decided without one.
 #include <gtest/gtest.h>
 
-#include "ops/lora/run/describe.h"
-#include "ops/lora/run/select_grouped.h"
+#include "ops/lora_device/call/lora_call.h"
+#include "ops/lora_device/grouped/select_grouped.h"
 
 namespace heddle {
 namespace {

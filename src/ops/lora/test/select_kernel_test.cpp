@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "core/math.h"
-#include "ops/lora/plan/make_plan.h"
-#include "ops/lora/plan/plan_bytes.h"
+#include "ops/lora_device/plan/make_plan.h"
+#include "ops/lora_device/plan/plan_bytes.h"
 #include "random.h"
 #include "small_sizes.h"
 
@@ -135,31 +135,25 @@ TEST(LoraSelectKernel, KeepsTheTable) {
   for (const Row& row : rows) {
     const LoraCall call = changed(call_of(row.tokens, row.in, row.out, row.rank), row.changes);
     std::ostringstream choice, described;
-    choice << select_lora_kernel(call, {90, 132});
+    choice << select_lora_kernel(call, select_lora_route(call, {90, 132}), {90, 132});
     described << call << " changes=" << row.changes;
     EXPECT_EQ(choice.str(), row.choice) << described.str();
   }
 }
 
-TEST(LoraSelectKernel, TakesTheRouteThatIsSettled) {
-  LoraCall call = call_of(300, 4096, 4096, 16);
-  for (const LoraRoute route : {LoraRoute::kGrouped, LoraRoute::kFusedWindows}) {
-    call.route = route;
-    EXPECT_EQ(select_lora_kernel(call, {90, 132}).route, route);
-  }
-  call = call_of(200, 4096, 4096, 16);
-  call.route = LoraRoute::kFused;
-  EXPECT_EQ(select_lora_kernel(call, {90, 132}).route, LoraRoute::kFused);
+TEST(LoraSelectKernel, AWindowIsFusedWhereTheExchangeHasRoom) {
+  LoraCall call = call_of(200, 4096, 4096, 16);
+  EXPECT_EQ(select_window_route(call), LoraRoute::kFused);
   call.exchange_bytes = 0;
-  EXPECT_EQ(select_lora_kernel(call, {90, 132}).route, LoraRoute::kTwoLaunches);
+  EXPECT_EQ(select_window_route(call), LoraRoute::kHalves);
 }
 
 TEST(LoraSelectKernel, WindowsOfOneLaunchShareTheChip) {
   LoraCall call = call_of(512, 512, 1024, 8);
-  call.route = LoraRoute::kFusedWindows;
-  const LoraChoice two = select_lora_kernel(call, {90, 132});
+  const auto choose = [&] { return select_lora_kernel(call, LoraRoute::kFusedWindows, {90, 132}); };
+  const LoraChoice two = choose();
   call.tokens = 256 * 1000;
-  const LoraChoice thousand = select_lora_kernel(call, {90, 132});
+  const LoraChoice thousand = choose();
   EXPECT_TRUE(two.is_general && thousand.is_general);
   EXPECT_EQ(two.fused.num_blocks, 92);
   EXPECT_EQ(thousand.fused.num_blocks, 1);
