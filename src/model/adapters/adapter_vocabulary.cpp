@@ -12,7 +12,7 @@
 #include "heddle/ops/lora.h"
 
 #include "model/adapters/adapted_rows.h"
-#include "model/adapters/device_values.h"
+#include "model/weights/device_values.h"
 
 namespace heddle::model {
 namespace {

@@ -13,7 +13,7 @@
 #include "core/device_bytes.h"
 #include "core/device_tensor.h"
 #include "model/adapters/adapter.h"
-#include "model/decoder/matrix.h"
+#include "model/weights/matrix.h"
 
 namespace heddle::model {
 

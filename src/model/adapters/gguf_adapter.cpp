@@ -10,8 +10,8 @@
 #include "heddle/ops/lora.h"
 
 #include "files/printable.h"
+#include "model/config/tensor_names.h"
 #include "model/families/family.h"
-#include "model/source/tensor_names.h"
 
 namespace heddle::model {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "files/bounded_open.h"
 #include "model/adapters/adapter.h"
-#include "model/decoder/decoder_config.h"
+#include "model/config/decoder_config.h"
 
 namespace heddle::model {
 

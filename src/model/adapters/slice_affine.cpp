@@ -1,8 +1,8 @@
 #include "model/adapters/slice_affine.h"
 
 #include "model/adapters/adapted_rows.h"
-#include "model/adapters/device_values.h"
-#include "model/decoder/decoder_weights.h"
+#include "model/weights/decoder_weights.h"
+#include "model/weights/device_values.h"
 
 namespace heddle::model {
 namespace {

@@ -10,9 +10,9 @@
 #include "core/device_tensor.h"
 #include "model/adapters/adapter_vocabulary.h"
 #include "model/adapters/lora_tables.h"
-#include "model/decoder/decoder_config.h"
-#include "model/decoder/decoder_weights.h"
+#include "model/config/decoder_config.h"
 #include "model/decoder/step_batch.h"
+#include "model/weights/decoder_weights.h"
 
 namespace heddle::model {
 

@@ -10,8 +10,8 @@
 
 #include "model/adapters/lora_tables.h"
 #include "model/decoder/decoder.h"
-#include "model/decoder/matrix.h"
 #include "model/decoder/step_batch.h"
+#include "model/weights/matrix.h"
 
 namespace heddle::model {
 

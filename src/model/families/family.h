@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "files/json.h"
-#include "model/decoder/decoder_config.h"
-#include "model/source/settings.h"
-#include "model/source/weight_source.h"
+#include "model/config/decoder_config.h"
+#include "model/config/settings.h"
+#include "model/config/weight_source.h"
 
 namespace heddle::model {
 

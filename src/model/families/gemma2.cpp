@@ -2,9 +2,9 @@
 
 #include "heddle/core/error.h"
 
+#include "model/config/rotation_settings.h"
 #include "model/families/families.h"
 #include "model/families/gemma.h"
-#include "model/source/rotation_settings.h"
 
 namespace heddle::model {
 

@@ -1,5 +1,5 @@
+#include "model/config/rotation_settings.h"
 #include "model/families/families.h"
-#include "model/source/rotation_settings.h"
 
 namespace heddle::model {
 namespace {

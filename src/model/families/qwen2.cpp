@@ -1,6 +1,6 @@
+#include "model/config/rotation_settings.h"
 #include "model/families/families.h"
 #include "model/families/qwen.h"
-#include "model/source/rotation_settings.h"
 
 namespace heddle::model {
 

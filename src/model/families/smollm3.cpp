@@ -1,7 +1,7 @@
 #include "heddle/core/error.h"
 
+#include "model/config/rotation_settings.h"
 #include "model/families/families.h"
-#include "model/source/rotation_settings.h"
 
 namespace heddle::model {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "files/json_value.h"
 #include "files/printable.h"
+#include "model/config/setting_types.h"
 #include "model/families/family.h"
 #include "model/source/read_json.h"
-#include "model/source/setting_types.h"
 
 namespace heddle::model {
 namespace {

@@ -9,8 +9,8 @@
 #include "files/json_text.h"
 #include "files/json_value.h"
 #include "files/printable.h"
+#include "model/config/setting_types.h"
 #include "model/source/read_json.h"
-#include "model/source/setting_types.h"
 
 namespace heddle::model {
 namespace {

@@ -7,11 +7,11 @@
 
 #include "chat_template/chat_templates.h"
 #include "files/file_stamps.h"
-#include "model/decoder/decoder_config.h"
+#include "model/config/decoder_config.h"
+#include "model/config/tensor_names.h"
+#include "model/config/weight_source.h"
 #include "model/model_names.h"
 #include "model/source/generation_config.h"
-#include "model/source/tensor_names.h"
-#include "model/source/weight_source.h"
 #include "tokenizer/tokenizer.h"
 
 namespace heddle::model {

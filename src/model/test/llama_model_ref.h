@@ -6,7 +6,7 @@
 #include "heddle/core/dtype.h"
 
 #include "model/adapters/projection.h"
-#include "model/decoder/decoder_config.h"
+#include "model/config/decoder_config.h"
 
 namespace heddle::model::ref {
 

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "gguf_builder.h"
-#include "model/decoder/decoder_weights.h"
 #include "model/source/gguf_model.h"
+#include "model/weights/decoder_weights.h"
 #include "readers/clean_message.h"
 
 namespace heddle::model {

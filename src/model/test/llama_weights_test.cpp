@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "expect_error.h"
-#include "model/decoder/decoder_weights.h"
 #include "model/source/gguf_model.h"
 #include "model/test/llama_file.h"
+#include "model/weights/decoder_weights.h"
 
 namespace heddle::model {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "chat_template/conversation.h"
 #include "expect_error.h"
-#include "model/decoder/decoder_weights.h"
+#include "model/weights/decoder_weights.h"
 #include "small_folder.h"
 
 namespace heddle::model {

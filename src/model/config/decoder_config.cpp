@@ -1,4 +1,4 @@
-#include "model/decoder/decoder_config.h"
+#include "model/config/decoder_config.h"
 
 #include <cmath>
 

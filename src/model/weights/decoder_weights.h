@@ -9,11 +9,11 @@
 #include "heddle/core/context.h"
 
 #include "core/device_tensor.h"
-#include "model/decoder/decoder_config.h"
-#include "model/decoder/matrix.h"
-#include "model/decoder/row_quantizer.h"
-#include "model/source/tensor_names.h"
-#include "model/source/weight_source.h"
+#include "model/config/decoder_config.h"
+#include "model/config/tensor_names.h"
+#include "model/config/weight_source.h"
+#include "model/weights/matrix.h"
+#include "model/weights/row_quantizer.h"
 
 namespace heddle::model {
 

@@ -1,4 +1,4 @@
-#include "model/decoder/decoder_weights.h"
+#include "model/weights/decoder_weights.h"
 
 #include <algorithm>
 #include <chrono>
@@ -13,8 +13,8 @@
 #include "core/math.h"
 #include "core/throwing_parallel_for.h"
 #include "files/printable.h"
-#include "model/adapters/device_values.h"
-#include "model/decoder/weight_upload.h"
+#include "model/weights/device_values.h"
+#include "model/weights/weight_upload.h"
 
 namespace heddle::model {
 namespace {

@@ -3,8 +3,8 @@
 #include <array>
 #include <string>
 
-#include "model/decoder/decoder_config.h"
-#include "model/source/weight_source.h"
+#include "model/config/decoder_config.h"
+#include "model/config/weight_source.h"
 
 namespace heddle::model {
 

@@ -1,4 +1,4 @@
-#include "model/source/tensor_names.h"
+#include "model/config/tensor_names.h"
 
 namespace heddle::model {
 

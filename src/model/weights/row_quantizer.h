@@ -8,7 +8,7 @@
 #include "heddle/core/context.h"
 #include "heddle/ops/linear.h"
 
-#include "model/source/weight_source.h"
+#include "model/config/weight_source.h"
 
 namespace heddle::model {
 

@@ -1,4 +1,4 @@
-#include "model/source/rotation_settings.h"
+#include "model/config/rotation_settings.h"
 
 #include <cmath>
 #include <string>

@@ -1,4 +1,4 @@
-#include "model/source/setting_types.h"
+#include "model/config/setting_types.h"
 
 #include <algorithm>
 #include <array>
