@@ -74,7 +74,7 @@ LAYERS = {
     "apps/heddle-serve": (["include/heddle", "apps/heddle", *JSON, "src/engine/thread", "src/engine/face/made_engine.h"],
                           ["cli11", "spdlog", "boost", "openssl", "prometheus", "system"]),
     "apps/heddle-bench": (["include/heddle", "apps/heddle", "src/core", "src/engine/face/made_engine.h", "src/engine/runner/engine_context.h",
-                            "src/engine/face/engine_options.h", "src/engine/options/available_memory.h", "src/engine/options/weight_options.h", "src/files", "src/model/decoder",
+                            "src/engine/face/engine_options.h", "src/engine/options/available_memory.h", "src/engine/options/weight_options.h", "src/files", "src/model/weights",
                             "src/model/source", "src/cuda/check.h", "src/testing/bench/plain_reads_cuda.h"],
                           ["cli11", "spdlog", "json", "benchmark", "cuda", "system"]),
     "apps": (["include/heddle", "src/files/edit_distance.h", *JSON], ["cli11", "spdlog", "xxhash", "edit", "system"]),
@@ -95,6 +95,15 @@ ROOMS = {
         "kv_append": ["rope", "paged", "call", "device", "decode", "prefill", "cpu"],
         "merge_states": ["rope", "paged", "call", "device", "decode", "prefill", "cpu"],
         ".": ["rope", "paged", "call", "device", "decode", "prefill", "cpu", "run", "kv_append", "merge_states"],
+    },
+    "src/model": {
+        "config": [],
+        ".": ["config"],
+        "families": ["config"],
+        "source": ["config", "families", "."],
+        "weights": ["config"],
+        "adapters": ["config", "families", "source", "weights", "."],
+        "decoder": ["config", "weights", "adapters"],
     },
     # "." has the numbers and structs of all kernels, and the loads, products and outputs that they share.
     "src/ops/lora_device": {
@@ -169,8 +178,8 @@ def room_of(path, family):
 
 def room_refusal(path, target):
     """Why a file of a family with rooms may not include `target` of the same family; None where it may."""
-    family = "/".join(path.split("/")[:3])
-    if family not in ROOMS or not is_within(target, family) or TEST_FILE.search(path) or ADAPTER.match(path):
+    family = next((family for family in ROOMS if is_within(path, family)), None)
+    if family is None or not is_within(target, family) or TEST_FILE.search(path) or ADAPTER.match(path):
         return None
     rooms, own, other = ROOMS[family], room_of(path, family), room_of(target, family)
     if own not in rooms or other not in rooms:

@@ -20,9 +20,9 @@
 #include "engine/runner/engine_context.h"
 #include "figures.h"
 #include "files/open_file.h"
-#include "model/decoder/decoder_weights.h"
-#include "model/decoder/weight_upload.h"
 #include "model/source/model_files.h"
+#include "model/weights/decoder_weights.h"
+#include "model/weights/weight_upload.h"
 
 namespace heddle::app {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "engine/adapters/adapter_store.h"
 #include "engine/runner/model_runner.h"
-#include "model/decoder/decoder_config.h"
+#include "model/config/decoder_config.h"
 
 namespace heddle {
 

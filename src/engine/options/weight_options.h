@@ -2,7 +2,7 @@
 
 #include "heddle/engine/engine.h"
 
-#include "model/decoder/decoder_weights.h"
+#include "model/weights/decoder_weights.h"
 
 namespace heddle {
 

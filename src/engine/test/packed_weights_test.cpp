@@ -11,8 +11,8 @@
 #include "engine/runner/engine_context.h"
 #include "engine/test/tiny_model.h"
 #include "expect_error.h"
-#include "model/decoder/decoder_weights.h"
 #include "model/source/made_model.h"
+#include "model/weights/decoder_weights.h"
 
 namespace heddle {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-#include "model/decoder/decoder_config.h"
-#include "model/source/settings.h"
+#include "model/config/decoder_config.h"
+#include "model/config/settings.h"
 
 namespace heddle::model {
 

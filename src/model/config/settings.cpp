@@ -1,4 +1,4 @@
-#include "model/source/settings.h"
+#include "model/config/settings.h"
 
 #include <algorithm>
 #include <cmath>

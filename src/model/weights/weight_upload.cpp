@@ -1,4 +1,4 @@
-#include "model/decoder/weight_upload.h"
+#include "model/weights/weight_upload.h"
 
 #include <algorithm>
 

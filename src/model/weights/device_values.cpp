@@ -1,4 +1,4 @@
-#include "model/adapters/device_values.h"
+#include "model/weights/device_values.h"
 
 #include "heddle/core/dispatch.h"
 

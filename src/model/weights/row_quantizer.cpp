@@ -1,4 +1,4 @@
-#include "model/decoder/row_quantizer.h"
+#include "model/weights/row_quantizer.h"
 
 #include <cmath>
 
