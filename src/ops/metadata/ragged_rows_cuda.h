@@ -4,188 +4,171 @@
 #include "ops/metadata/conversions/select_kernel.h"
 #include "ops/metadata/indices_cuda.h"
 
-// The elements of a ragged array, shared among blocks: block b has chunk b, whatever rows lie in
-// it, so one long row costs what many short ones do. The grid follows from the array's extent; how
-// much of it is in use is read on the device.
+// The elements of a ragged array, partitioned among blocks: block b writes chunk b, whatever rows
+// lie in it, so one long row costs what many short ones do. The grid follows from the array's
+// extent; how much of it is in use is read on the device.
 //
-//   block     a chunk of 256 * kPerThread elements, and a window of 256 rows at a time
-//     warp    32 * kPerThread neighbouring elements
+//   block     a chunk of 256 * kPerLane elements, and a window of 256 rows at a time
+//     warp    32 * kPerLane neighbouring elements
 //       lane  the elements `lane`, lane + 32, ...
 //
-// What a block waits for, one after the other: all that it needs of its rows, a row per thread; a
-// barrier; the element. Within the block everything counts from the chunk's beginning, in 32 bits.
+// A row's thread loads all that is needed of the row at once, and marks the first element of the
+// chunk that the row has, and each first element of a warp that it has. Most warps find no other
+// mark; else an element's row is that of the last mark at or before it, within its warp.
+//
+// Contiguous tensors of up to 256 rows have one window and places of 32 bits: what takes the time
+// is instructions, and these are a third of those for any tensors.
 
 namespace heddle::cuda::metadata {
 
-/// What becomes of a row: its elements [begin, end) are copied. `offset` is what the op adds to all
-/// of them.
-struct RowSpan {
-  int64_t begin = 0, end = 0, offset = 0;
+/// A row: elements [begin, end); the meaning of `a` and `b` depends on the op. Place: where an
+/// element lies. Number: int64_t where a and b are added to what is written, which may be i64.
+template <class Place, class Number>
+struct alignas(16) RaggedRow {
+  Place begin, end;
+  Number a, b;
 };
 
-struct RowWindow {
-  struct __align__(16) Row {
-    int32_t begin, end;
-    int64_t offset;
-  };
-  int32_t starts[kRowThreads];  // at most the end of the chunk
-  Row rows[kRowThreads];
-  int32_t end;  // of the last row
+/// Rows count from 1, so that no mark is 0, and row 0 is an empty one. Marks past the chunk, of
+/// rows that end before it does, are never read.
+template <int kPerLane, class Row>
+struct alignas(16) RowWindow {
+  int32_t marks[2 * kRowThreads * kPerLane];
+  Row rows[1 + kRowThreads];
 };
 
-/// A block's chunk of a ragged array.
-struct Chunk {
-  int64_t first;
+/// The part [first, first + size) of a ragged array.
+template <class Place>
+struct RaggedChunk {
+  Place first;
   int32_t size;
 
-  [[nodiscard]] static __device__ Chunk of_block(int64_t elements, int per_thread) {
-    const int64_t all = int64_t{kRowThreads} * per_thread, first = blockIdx.x * all;
+  [[nodiscard]] static __device__ RaggedChunk of_block(Place elements, int per_lane) {
+    const Place all = Place{kRowThreads} * per_lane, first = static_cast<Place>(blockIdx.x) * all;
     return {first, static_cast<int32_t>(smaller(all, elements - first))};
   }
-  /// A place in the array, seen from the chunk: -1 in front of it, `size` behind it.
-  [[nodiscard]] __device__ int32_t place_of(int64_t element) const {
-    return static_cast<int32_t>(larger(-1, smaller(element - first, size)));
+  [[nodiscard]] __device__ Place end() const { return first + size; }
+  /// An element as seen from the chunk, which holds it; 64 bits may hold any.
+  [[nodiscard]] __device__ int32_t offset_of(Place element) const {
+    if constexpr (sizeof(Place) == 4) {
+      return element - first;
+    } else {
+      return static_cast<int32_t>(larger(Place{0}, smaller(element - first, Place{size})));
+    }
   }
 };
 
-/// A vector as the elements of a chunk see it: x is at + x * step.
-template <class Byte>
-struct ChunkOf {
-  Byte* at;
-  int64_t step;  // bytes
-  bool is_int64;
-
-  /// A list, or a table seen as that of its first row.
-  template <class Tensor>
-  __device__ ChunkOf(const Tensor& t, int64_t first)
-      : at(t.data + first * t.step_bytes()), step(t.step_bytes()), is_int64(t.is_int64) {}
-};
-
-/// One side of a copy has an element where the ragged array has it; the other side has it `offset`
-/// bytes further, by rows. With a fill value, what no row copies gets that.
-template <bool kReadsByRow>
-struct ElementCopies {
-  ChunkOf<std::byte> to;
-  ChunkOf<const std::byte> from;
-  Fill fill{};
-
-  __device__ LoadedIndex fetch(int x, int /*row*/, int64_t offset, bool is_copied) const {
-    return load_input(from.at + (kReadsByRow ? offset : 0) + x * from.step, from.is_int64,
-                      is_copied);
-  }
-  __device__ void put(int x, int64_t offset, bool is_copied, const LoadedIndex& value) const {
-    if (!is_copied && !fill.on) return;
-    store_at(to.at + (kReadsByRow ? 0 : offset) + x * to.step, to.is_int64,
-             is_copied ? value.value() : fill.value);
-  }
-};
-
-/// Puts a row per thread into the window; `start` is its beginning, `end` that of the next one. A
-/// barrier follows.
-__device__ inline void set_row(RowWindow& window, const Chunk& chunk, bool in_range, int64_t start,
-                               int64_t end, const RowSpan& span) {
-  window.starts[threadIdx.x] = in_range ? chunk.place_of(start) : chunk.size;
-  window.rows[threadIdx.x] = {chunk.place_of(span.begin), in_range ? chunk.place_of(span.end) : -1,
-                              span.offset};
-  if (threadIdx.x == kRowThreads - 1) window.end = chunk.place_of(end);
+/// No marks. A barrier follows.
+template <int kPerLane, class Row>
+__device__ void clear(RowWindow<kPerLane, Row>& window) {
+#pragma unroll
+  for (int k = 0; k < kPerLane; ++k) window.marks[k * kRowThreads + threadIdx.x] = 0;
+  if (threadIdx.x == 0) window.rows[0] = {};
 }
 
-/// kCount elements of each lane, 32 apart, from `begin` on and of [first, last); window row
-/// row_of(x) has element x. Reads are on their way before a write waits.
-template <int kCount, class Copies, class RowOf>
-__device__ void copy_elements(const Copies& copies, const RowWindow& window, int begin, int first,
-                              int last, const RowOf& row_of_element) {
-  LoadedIndex value[kCount];
-  int row[kCount];
-  bool is_copied[kCount];
+/// Raises a mark to `value`. With an atomicMax() of a place that is the same for all threads, the
+/// compiler would have a warp reduce the maximum first.
+__device__ inline void raise_mark(uint32_t address, int32_t value) {
+  asm volatile("red.shared.max.s32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+/// Puts this thread's row into the window. A barrier follows. Where rows overlap, which they do not
+/// in a valid batch, the last one has the element.
+template <int kPerLane, class Place, class Row>
+__device__ void set_row(RowWindow<kPerLane, Row>& window, const RaggedChunk<Place>& chunk,
+                        const Row& row) {
+  constexpr int kPerWarp = 32 * kPerLane;
+  const int mark = static_cast<int>(threadIdx.x) + 1;
+  window.rows[mark] = row;
+  const int from = chunk.offset_of(larger(row.begin, chunk.first));
+  const int to = chunk.offset_of(smaller(row.end, chunk.end()));
+  if (from >= to) return;
+  const auto marks = static_cast<uint32_t>(__cvta_generic_to_shared(window.marks));
+  const int before = from & ~(kPerWarp - 1);
+  const uint32_t of_warp = marks + static_cast<uint32_t>(before) * 4;
+  raise_mark(marks + static_cast<uint32_t>(from) * 4, mark);
+  // Most rows end here, else nothing is raised by 0: less than a branch around each.
+  if (before + kPerWarp >= to) return;
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) {
-    const int x = begin + k * 32 + static_cast<int>(threadIdx.x) % 32;
-    row[k] = row_of_element(x);
-    const RowWindow::Row span = window.rows[row[k]];
-    is_copied[k] = x >= first && x < last && x >= span.begin && x < span.end;
-    value[k] = copies.fetch(x, row[k], span.offset, is_copied[k]);
-  }
-#pragma unroll
-  for (int k = 0; k < kCount; ++k) {
-    const int x = begin + k * 32 + static_cast<int>(threadIdx.x) % 32;
-    if (x < first || x >= last) continue;
-    copies.put(x, window.rows[row[k]].offset, is_copied[k], value[k]);
+  for (int i = kPerWarp; i < kRowThreads * kPerLane; i += kPerWarp) {
+    raise_mark(of_warp + static_cast<uint32_t>(i) * 4, before + i < to ? mark : 0);
   }
 }
 
-/// Elements [from, to) of the chunk, all of them in the window's rows or in none. All threads. A
-/// warp has neighbouring elements; it counts the rows that begin in front of them, so that most
-/// warps, with one row, search no further.
-template <int kPerThread, class Copies>
-__device__ void write_elements(const Copies& copies, const RowWindow& window, int from, int to) {
-  const int lane = threadIdx.x % 32;
-  const int begin = static_cast<int>(threadIdx.x) / 32 * 32 * kPerThread;
-  const int end = begin + 32 * kPerThread;
-  const int first = begin > from ? begin : from, last = end < to ? end : to;
-  if (first >= last) return;
-  uint32_t begun = 0;  // at the first element, and 16 bits higher at the last one
+/// Writes what the window's rows have of the chunk. An Op has
+///   bool has(element, row): whether there is something to copy, the element being the row's;
+///   Value fetch(element, row, is_copied): loads what is written to the element, or the fill value;
+///   void put(element, row, value);
+///   bool fills(): whether put is called for all elements, else for those that are copied.
+/// copied: a bit for each of the lane's elements that a window has copied; the last window fills
+/// the others.
+template <int kPerLane, class Place, class Row, class Op>
+__device__ void write_chunk(const Op& op, const RowWindow<kPerLane, Row>& window,
+                            const RaggedChunk<Place>& chunk, bool is_last, uint32_t& copied) {
+  const int lane = threadIdx.x % 32u;
+  const int begin = static_cast<int>(threadIdx.x / 32u) * 32 * kPerLane + lane;
+  const auto copy = [&](const auto& row_of_group) {  // loads are issued before a store waits
+    typename Op::Tensors::Value value[kPerLane];
+    bool is_copied[kPerLane];
 #pragma unroll
-  for (int r = 0; r < kRowThreads; r += 32) {
-    const int start = window.starts[r + lane];
-    begun += (start <= first ? 1u : 0u) + (start < last ? 1u << 16 : 0u);
+    for (int k = 0; k < kPerLane; ++k) {
+      const int x = begin + k * 32;
+      const Place element = chunk.first + x;
+      const Row row = row_of_group(k);
+      is_copied[k] = x < chunk.size && element < row.end && op.has(element, row);
+      value[k] = op.fetch(element, row, is_copied[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kPerLane; ++k) {
+      const int x = begin + k * 32;
+      const bool is_filled =
+          op.fills() && is_last && x < chunk.size && (copied & uint32_t{1} << k) == 0;
+      if (is_copied[k] || is_filled) {
+        op.put(chunk.first + x, row_of_group(k), Op::Tensors::number(value[k]));
+      }
+      copied |= uint32_t{is_copied[k]} << k;
+    }
+  };
+  int marks[kPerLane];
+  bool is_new = false;  // a row begins after the warp's first element
+#pragma unroll
+  for (int k = 0; k < kPerLane; ++k) {
+    marks[k] = window.marks[begin + k * 32];
+    is_new = is_new || (marks[k] > 0 && (k > 0 || lane > 0));
   }
-  begun = __reduce_add_sync(kAllLanes, begun);
-  const int begun_at_first = static_cast<int>(begun & 0xffff);
-  const int row = begun_at_first > 0 ? begun_at_first - 1 : 0;
-  const int num_rows = static_cast<int>(begun >> 16) - row;
-  if (num_rows <= 1) {
-    copy_elements<kPerThread>(copies, window, begin, first, last, [&](int) { return row; });
+  int last = __shfl_sync(kAllLanes, marks[0], 0);  // mark of the groups of 32 so far
+  if (!__any_sync(kAllLanes, is_new)) {
+    const Row row = window.rows[last];
+    copy([&](int) { return row; });
     return;
   }
-  constexpr int kAtATime = kPerThread < 2 ? kPerThread : 2;
-#pragma unroll 1
-  for (int x = begin; x < last; x += 32 * kAtATime) {
-    copy_elements<kAtATime>(copies, window, x, first, last, [&](int element) {
-      return row + row_of(window.starts + row, num_rows, element);
-    });
+  int own[kPerLane];
+#pragma unroll
+  for (int k = 0; k < kPerLane; ++k) {
+    const unsigned marked = __ballot_sync(kAllLanes, marks[k] > 0);
+    const unsigned before = marked & (0xffffffffu >> (31 - lane));
+    const int of_lane = __shfl_sync(kAllLanes, marks[k], 31 - __clz(before | 1));
+    const int of_group = __shfl_sync(kAllLanes, marks[k], 31 - __clz(marked | 1));
+    own[k] = before != 0 ? of_lane : last;
+    last = marked != 0 ? of_group : last;
   }
+  copy([&](int k) { return window.rows[own[k]]; });
 }
 
-/// The last of many rows that starts at or before the element, or a row in front of it that is no
-/// further away than a window is long. All threads; each looks at one start per round.
-__device__ inline int64_t first_row_of(const ConstIndexList& cu, int64_t num_rows,
-                                       int64_t element) {
+/// The last of many rows that starts at or before the element, or an earlier row that is no further
+/// away than a window is long. start(row): where it starts. All threads; each looks at one start
+/// per round.
+template <class Start>
+__device__ int64_t first_row_of(int64_t num_rows, int64_t element, const Start& start) {
   int64_t row = 0;
   for (int64_t count = num_rows; count > kRowThreads;) {
     const int64_t step = ceil_div(count, kRowThreads), r = threadIdx.x * step;
-    const bool is_before = r < count && bounded(load_input(cu, row + r).value()) <= element;
+    const bool is_before = r < count && start(row + r) <= element;
     const int before = __syncthreads_count(is_before ? 1 : 0);
     row += (before > 0 ? before - 1 : 0) * step;
     count = smaller(step, num_rows - row);
   }
   return row;
-}
-
-/// The chunk of an array whose rows start where `cu` [num_rows + 1] says. An Op has
-///   facts(row): what else it reads of a row, not yet looked at;
-///   RowSpan span(row, start, end, facts).
-template <int kPerThread, class Op, class Copies>
-__device__ void write_chunk(const Op& op, const Copies& copies, const ConstIndexList& cu,
-                            int64_t num_rows, const Chunk& chunk, RowWindow& window) {
-  int done = 0;
-  int64_t base = num_rows > kRowThreads ? first_row_of(cu, num_rows, chunk.first) : 0;
-  while (true) {
-    const int64_t row = base + threadIdx.x;
-    const bool in_range = row < num_rows;
-    const LoadedIndex start = load_input(cu, row, in_range),
-                      end = load_input(cu, row + 1, in_range);
-    const auto facts = op.facts(row, in_range);
-    const int64_t from = bounded(start.value()), to = bounded(end.value());
-    set_row(window, chunk, in_range, from, to, op.span(row, from, to, facts));
-    __syncthreads();
-    base += kRowThreads;
-    const int rows_end = base >= num_rows ? chunk.size : (window.end > done ? window.end : done);
-    write_elements<kPerThread>(copies, window, done, rows_end);
-    if (rows_end >= chunk.size) return;
-    done = rows_end;
-    __syncthreads();
-  }
 }
 
 }  // namespace heddle::cuda::metadata
