@@ -1,3 +1,3 @@
-"""All tests of the Python package, here and beside the operations, share one plugin."""
+"""All tests of the Python package, here and in the folders of the operations, share one plugin."""
 
 pytest_plugins = ["pytest_plugin"]

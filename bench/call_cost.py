@@ -17,7 +17,7 @@ def samples_of(
 ) -> list[float]:
     """Microseconds per call in each round, after a call that is not counted.
 
-    `wait` is called in front of each round and at the end.
+    `wait` is called before each round and at the end.
     """
     call()
     samples = []

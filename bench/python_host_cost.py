@@ -29,7 +29,7 @@ ROUNDS, CALLS = 31, 4000
 
 
 class OnlyDlpack:
-    """A tensor behind `__dlpack__`, as a framework without the C exchange interface has it."""
+    """A tensor that shows only `__dlpack__`, as a framework without the C exchange interface has it."""
 
     def __init__(self, tensor: Any) -> None:
         self.__dlpack__ = tensor.__dlpack__

@@ -2,7 +2,7 @@
 
   server_load.py HEDDLE [--device cuda] [--clients 8 32 128] [--adapters 8] [--requests 8] [--rounds 3] [--json FILE] [--commit NAME]
 
-HEDDLE is the program heddle, with heddle-serve beside it. The model has SmolLM2-135M's shape and random weights in bf16, with random
+HEDDLE is the program heddle, with heddle-serve next to it. The model has SmolLM2-135M's shape and random weights in bf16, with random
 adapters of rank 16 on all projections; both are written here. A request is a prompt of 64 tokens, no two of which begin alike, and a
 stream of 64 tokens, greedy; requests use the adapters in turns. Each client has one connection and asks --requests times a round, after
 one request that is not counted; a round's tokens per second are all tokens from the first request to the last answer. Clients run in
@@ -144,7 +144,7 @@ def main():
         if status != 0:
             sys.exit(f"the server ended with {status} after SIGTERM")
     if args.json:
-        what = "bench/server_load.py: " + " ".join(__doc__.partition("beside it. ")[2].split())
+        what = "bench/server_load.py: " + " ".join(__doc__.partition("next to it. ")[2].split())
         head = dict(what=what, device=device, cores=len(os.sched_getaffinity(0)), commit=args.commit, date=datetime.date.today().isoformat())
         lines = ",\n".join("  " + json.dumps(record) for record in records)
         args.json.write_text(f'{json.dumps(head, indent=1)[:-2]},\n "records": [\n{lines}\n ]\n}}\n')

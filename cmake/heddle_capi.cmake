@@ -1,6 +1,6 @@
 # The C interfaces. Of the ops, src/capi and their X_c.cpp: libheddle_c.so with the C functions as its only symbols, for other
 # languages, and libheddle_c.a to be linked together with libheddle.a. Their tests are programs test_capi and test_capi_cuda.
-# Of the engine, src/engine/engine_c.cpp: heddle_c_engine() below.
+# Of the engine, src/engine/bindings/engine_c.cpp: heddle_c_engine() below.
 
 block()
   set(BUILD_SHARED_LIBS OFF)
@@ -31,11 +31,11 @@ add_library(heddle::c_static ALIAS heddle_c_static)
 # test_capi_engine.
 function(heddle_c_engine)
   set(header ${PROJECT_SOURCE_DIR}/include/heddle/c_engine.h)
-  set(symbols ${PROJECT_SOURCE_DIR}/src/engine/heddle_c_engine.map)
+  set(symbols ${PROJECT_SOURCE_DIR}/src/engine/bindings/heddle_c_engine.map)
   file(STRINGS ${header} version REGEX "define HEDDLE_ENGINE_ABI_VERSION")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
   string(REGEX REPLACE ".* ([0-9]+)$" "\\1" version "${version}")
-  add_library(heddle_c_engine SHARED ${PROJECT_SOURCE_DIR}/src/engine/engine_c.cpp ${PROJECT_SOURCE_DIR}/src/capi/last_error.cpp)
+  add_library(heddle_c_engine SHARED ${PROJECT_SOURCE_DIR}/src/engine/bindings/engine_c.cpp ${PROJECT_SOURCE_DIR}/src/capi/last_error.cpp)
   target_link_libraries(heddle_c_engine PRIVATE ${HEDDLE_PROGRAM_ENGINE} heddle_flags)
   target_link_options(heddle_c_engine PRIVATE -Wl,--version-script=${symbols})
   target_include_directories(heddle_c_engine PRIVATE ${PROJECT_SOURCE_DIR}/src
@@ -43,7 +43,7 @@ function(heddle_c_engine)
   set_target_properties(heddle_c_engine PROPERTIES LINK_DEPENDS ${symbols} VERSION ${PROJECT_VERSION} SOVERSION ${version})
   add_library(heddle::c_engine ALIAS heddle_c_engine)
   if(HEDDLE_BUILD_TESTS)
-    heddle_test(heddle_c_engine capi_engine SOURCES ${PROJECT_SOURCE_DIR}/src/engine/test/c_interface/engine_c_test.cpp)
+    heddle_test(heddle_c_engine capi_engine SOURCES ${PROJECT_SOURCE_DIR}/src/engine/bindings/test/engine_c_test.cpp)
     target_link_libraries(test_capi_engine PRIVATE heddle_engine nlohmann_json::nlohmann_json)
   endif()
 endfunction()

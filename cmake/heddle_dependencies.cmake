@@ -1,4 +1,4 @@
-# All that heddle is built with besides the compiler and what is optional. What is missing is told in one sentence with the names of
+# All that heddle is built with besides the compiler and what is optional. What is missing is reported in one sentence with the names of
 # the Debian packages, those of tools/packages.txt.
 
 # Notes Debian's `package` as missing unless `found`; `what` is the name and version that people know.

@@ -5,7 +5,7 @@
 set(HEDDLE_SOURCE_DIR_OF_TESTS .)  # they run in the source tree or in a copy of what they read of it
 set(CMAKE_COMPILE_WARNING_AS_ERROR OFF)  # the code is kept free of the warnings of g++ 12; that machine may have another
 add_link_options(-static-libstdc++ -static-libgcc)
-set(CMAKE_BUILD_RPATH $ORIGIN)  # Debian's Highway has no archive; its library travels beside the programs
+set(CMAKE_BUILD_RPATH $ORIGIN)  # Debian's Highway has no archive; its library travels next to the programs
 
 find_package(HWY 1.0.3)
 if(NOT HWY_FOUND)

@@ -1,5 +1,5 @@
-// A row's tokens and the bits of its log-probabilities do not depend on what runs beside it, nor on
-// how it is run.
+// A row's tokens and the bits of its log-probabilities do not depend on what runs concurrently, nor
+// on how it is run.
 #include <gtest/gtest.h>
 
 #include "compare.h"

@@ -1,5 +1,5 @@
-// A cancelled request ends at once, gives its pages back and leaves the rows beside it as they
-// were.
+// A cancelled request ends at once, gives its pages back and leaves the rows that run with it as
+// they were.
 #include <gtest/gtest.h>
 
 #include "compare.h"
@@ -29,7 +29,7 @@ Request long_prompt(int64_t num_tokens, int64_t max_tokens) {
   return request;
 }
 
-/// What one request has become, and how often it was told so.
+/// What one request has become, and how often that was reported.
 struct Outcome {
   Completion completion;
   std::string streamed;

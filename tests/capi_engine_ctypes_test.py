@@ -208,7 +208,7 @@ class CEngine(unittest.TestCase):
         options = Options()
         LIBRARY.heddle_engine_options_init(options)
         options.max_context, options.adapter_dir, options.adapter_memory = 256, string(str(ADAPTERS)), 4 << 20
-        self.engine = c_void_p()  # beside that of the class
+        self.engine = c_void_p()  # besides that of the class
         self.check(LIBRARY.heddle_engine_create(self.engine, string(os.environ["HEDDLE_MODEL"]), options))
         try:
             ids = [self.submit(prompt, name) for name in names]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Conversations with heddle chat through pipes: what is answered, what wrong lines are told, what is written where.
+"""Conversations with heddle chat through pipes: what is answered, what wrong lines are answered, what is written where.
 
   python3 tests/chat_test.py HEDDLE ADAPTERS      (HEDDLE_MODEL names the model)
 """

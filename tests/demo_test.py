@@ -31,7 +31,7 @@ class Demo(unittest.TestCase):
             self.assertTrue(columns[0].strip())
             self.assertIn(answer, columns[1])
             self.assertNotIn(answer, columns[0])
-        self.assertNotRegex(done.stdout, "[^\\n -~]")  # no colours where nobody sees them
+        self.assertNotRegex(done.stdout, "[^\\n -~]")  # no colours where there is no terminal
         self.assertLessEqual(max(map(len, done.stdout.split("\n"))), 80)
 
     def test_a_model_that_is_missing_fails(self):

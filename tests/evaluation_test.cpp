@@ -1,4 +1,4 @@
-// How many of the example adapters' pairs are right, with the adapter and without, beside what
+// How many of the example adapters' pairs are right, with the adapter and without, next to what
 // transformers reaches (golden/eval.json). On a GPU, where that takes seconds; run_eval.py does the
 // same through the program on the CPU.
 #include <algorithm>

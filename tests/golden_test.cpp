@@ -69,12 +69,12 @@ TEST_F(Golden, PromptsGiveTheRecordedTokens) {
   }
 }
 
-/// What a row's answer is compared from: behind so many recorded tokens.
+/// What a row's answer is compared from: after so many recorded tokens.
 struct Open {
   size_t row, num_given;
 };
 
-/// The row's request with the first `num_given` recorded tokens behind its prompt.
+/// The row's request with the first `num_given` recorded tokens after its prompt.
 Request request_behind(const json& row, size_t num_given) {
   Request request = request_of(row);
   request.messages.clear();
@@ -87,9 +87,9 @@ Request request_behind(const json& row, size_t num_given) {
   return request;
 }
 
-/// Compares an answer with the recorded one behind `open.num_given` tokens of it. Where a near tie
-/// went the other way, to the second token, it is told, and the number of recorded tokens to go on
-/// behind returned.
+/// Compares an answer with the recorded one after `open.num_given` tokens of it. Where a near tie
+/// went the other way, to the second token, it is reported, and the number of recorded tokens to go
+/// on from is returned.
 std::optional<size_t> compare_answer(const json& row, const Open& open, const Completion& got) {
   const auto all = row["token_ids"].get<std::vector<int32_t>>();
   const std::vector<int32_t> want(all.begin() + static_cast<std::ptrdiff_t>(open.num_given),
@@ -108,7 +108,7 @@ std::optional<size_t> compare_answer(const json& row, const Open& open, const Co
       return step + 1;
     }
   }
-  EXPECT_EQ(got.token_ids, want) << row["name"] << " behind " << open.num_given << " tokens";
+  EXPECT_EQ(got.token_ids, want) << row["name"] << " after " << open.num_given << " tokens";
   EXPECT_EQ(name(got.finish_reason), row["finish_reason"].get<std::string>()) << row["name"];
   if (open.num_given == 0) {
     EXPECT_EQ(got.text, row["text"].get<std::string>()) << row["name"];
@@ -130,10 +130,10 @@ TEST_F(Golden, GreedyTokensAreTheRecordedOnesUpToANearTie) {
     std::vector<Open> rest;
     for (size_t i = 0; i < open.size(); ++i) {
       const json& row = (*rows_)[open[i].row];
-      const std::optional<size_t> behind = compare_answer(row, open[i], completions[i]);
-      if (!behind) continue;
+      const std::optional<size_t> next = compare_answer(row, open[i], completions[i]);
+      if (!next) continue;
       ++num_ties;
-      if (*behind < row["steps"].size()) rest.push_back({open[i].row, *behind});
+      if (*next < row["steps"].size()) rest.push_back({open[i].row, *next});
     }
     open = std::move(rest);
   }

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# The n-th run of the program does what the n-th word of the file `plan` beside it says; the last word stands for all further ones.
+# The n-th run of the program does what the n-th word of the file `plan` next to it says; the last word stands for all further ones.
 PROGRAM = """#!{python}
 import json, os, pathlib, sys
 here = pathlib.Path(sys.argv[0]).parent

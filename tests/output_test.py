@@ -21,7 +21,7 @@ LONG = {"prompt": ENDLESS, "max_tokens": 4000}
 
 class Order(Case):
     def test_a_finished_row_is_written_at_once_and_the_batch_stays_full(self):
-        """Ten thousand rows beside a very long one: memory does not grow with their number."""
+        """Ten thousand rows and a very long one: memory does not grow with their number."""
         path = self.folder / "stats.json"
         peaks = []
         for count in (500, 10000):
@@ -55,7 +55,7 @@ class Order(Case):
 
 class Signals(Case):
     def interrupted(self, number, *options):
-        """(answers, standard error) of a run that gets the signal once short rows are finished beside an endless one."""
+        """(answers, standard error) of a run that gets the signal once short rows are finished while an endless one runs."""
         rows = self.rows(LONG, *[dict(SHORT, max_tokens=3)] * 6)
         process = self.start("generate", "--raw", "--json", *options, "--max-batch", 4, "--stats", self.folder / "stats.json",
                              "--prompts", rows, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -59,7 +59,7 @@ class Terminal:
         return piece != ""
 
     def expect(self, pattern):
-        """Waits until the pattern is shown; returns what came before it and goes on behind it."""
+        """Waits until the pattern is shown; returns what came before it and goes on from there."""
         end = time.monotonic() + PATIENCE
         more = True
         while not (found := re.search(pattern, self.text, re.DOTALL)):

@@ -33,7 +33,7 @@ def case_of(record):
 
 
 def peer_of(record, peers):
-    """The record of the peers' file for this one; None where nobody was measured."""
+    """The record of the peers' file for this one; None where no peer was measured."""
     return next((peer for peer in peers["records"]
                  if all(record.get(key) == value for key, value in peer.items() if not key.endswith("_us"))), None)
 

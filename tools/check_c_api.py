@@ -36,7 +36,7 @@ NOT_FIELDS = {"model_path": "an argument", "sampling": "its fields", "completion
 
 
 def body_of(text, head):
-    """What stands between the braces behind `head`."""
+    """What is between the braces after `head`."""
     start = text.index(head) + len(head)
     return text[start:text.index("\n}", start)]
 

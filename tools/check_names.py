@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""No two files of src define a type, or a constant of a namespace, of the same qualified name. The linker would not notice: two types of
-one name are one type to it, and what the compiler did not inline of one may be called for the other.
+"""No two files of include and src define a type of the same name, whatever its namespace: a reader who searches for one finds one. Nor do
+they define a constant of the same qualified name. The linker would not notice: two types of one qualified name are one type to it, and what
+the compiler did not inline of one may be called for the other.
 
 What an anonymous namespace of a .cpp or .cu holds is that file's own. Tests and benches are programs of their own and are left out.
 
@@ -27,7 +28,7 @@ def tokens_of(text):
 
 
 def skip_group(tokens, i, opening, closing):
-    """The place behind the group that opens at i."""
+    """The place after the group that opens at i."""
     depth = 0
     while i < len(tokens):
         depth += (tokens[i] == opening) - (tokens[i] == closing)
@@ -136,7 +137,7 @@ def definitions(text):
                 if name:
                     found.append((scope, name))
                 i = skip_group(tokens, i, "{", "}")
-                # Behind a type, a function or a macro's block a new statement begins; behind an initializer the same goes on.
+                # After a type, a function or a macro's block a new statement begins; after an initializer the same goes on.
                 if name or ")" in statement and "=" not in statement:
                     begin = i
         else:
@@ -146,19 +147,26 @@ def definitions(text):
 
 
 def violations(files):
-    places = {}
+    places, types = {}, {}
     for path, text in sorted(files.items()):
         for name, is_anonymous in definitions(text):
-            own = is_anonymous and not path.endswith(".h")
-            if not own:
-                places.setdefault(name, set()).add(path)
+            if is_anonymous and not path.endswith(".h"):
+                continue
+            places.setdefault(name, set()).add(path)
+            last = re.fullmatch(r".*?(?:\b|::)([A-Z]\w*)", name)
+            namespaces = name.rpartition("::")[0]
+            if last and not re.search(r"[A-Z]\w*$", namespaces.replace("HWY_NAMESPACE", "")):  # a namespace's own, no specialisation
+                types.setdefault(last[1], {}).setdefault(name, path)
     for name, paths in sorted(places.items()):
         if len(paths) > 1:
             yield f"{name} is defined in {', '.join(sorted(paths))}"
+    for name, qualified in sorted(types.items()):
+        if len(qualified) > 1:
+            yield f"{name} is {len(qualified)} types: {', '.join(sorted(f'{n} ({path})' for n, path in qualified.items()))}"
 
 
 def read_tree():
-    paths = [p for p in (ROOT / "src").rglob("*") if p.suffix in (".h", ".cpp", ".cu")]
+    paths = [p for folder in ("include", "src") for p in (ROOT / folder).rglob("*") if p.suffix in (".h", ".cpp", ".cu")]
     files = {str(p.relative_to(ROOT)): p.read_text() for p in paths}
     return {path: text for path, text in files.items() if not LEFT_OUT.search(path)}
 
@@ -177,7 +185,8 @@ constexpr int of(int n) { return n; }
 int twice(int n) { constexpr int kLocal = 2; struct Local { int x; }; return kLocal * n; }
 """)
     accepted = [
-        in_namespace("heddle::cuda::lora", "struct Share { int begin; };"),
+        in_namespace("heddle::cuda::lora", "struct Share2 { int begin; };"),
+        in_namespace("heddle::cuda::lora", "struct Outer::Share { int begin; };"),
         in_namespace("heddle::cuda", "struct Share;\nclass Box2 {};\nusing Other = Share;"),
         in_namespace("heddle::cuda", "namespace {\nstruct Share {};\nconstexpr int kRows = 9;\n}"),
         in_namespace("heddle::cuda", "template <> struct Box<int> { int held; };"),
@@ -191,6 +200,7 @@ int twice(int n) { constexpr int kLocal = 2; struct Local { int x; }; return kLo
     ]
     refused = [
         in_namespace("heddle::cuda", "enum class Share { kNone };"),
+        in_namespace("heddle::cuda::lora", "struct Share { int begin; };"),
         in_namespace("heddle::cuda", "class alignas(16) Share final : public Base<int> {};"),
         in_namespace("heddle", "namespace cuda {\ntemplate <class T>\n  requires (sizeof(T) > 4)\nclass Box { T held; };\n}"),
         in_namespace("heddle::cuda", "constexpr int kRows = 9;"),

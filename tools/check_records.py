@@ -55,7 +55,7 @@ def faults_of(report):
 
 
 def faults_of_conformance(report):
-    """The same of a record of conformance."""
+    """The faults of a record of conformance."""
     head = {"commit": is_commit, "date": is_day, "changed files": lambda count: count == 0, "not covered": lambda names: names == []}
     faults = [f"{name} is {report.get(name)}" for name, is_fine in head.items() if not is_fine(report.get(name))]
     if not report.get("records"):

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""One word for one thing. Two rules over the names of include and src:
+"""One word for one thing. Two rules over the names of include and src, and one over prose:
 
 - A word for a piece of work in the name of a type or constant (tile, chunk, window, ...; PIECES has all that the check knows)
   has its row in docs/terms.md; tests and benches are left out. So a second word for the same thing is noticed: RowTile passes, RowPortion does not.
 - Words that were given up (RETIRED) do not come back in any name.
+- Comments, docstrings and pages use the words of the field: "after", not "behind" (PROSE has the list).
 
 tools/check_terms.py              checks the tree
 tools/check_terms.py --self-test  checks the checker on names that it must accept and refuse
@@ -11,6 +12,7 @@ tools/check_terms.py --self-test  checks the checker on names that it must accep
 
 import pathlib
 import re
+import subprocess
 import sys
 
 from check_names import COMMENT_OR_TEXT, LEFT_OUT
@@ -30,6 +32,16 @@ RETIRED_NAMES = {
     r"kAny|Any[A-Z]\w*|\w+_any": "general", r"kMost[A-Z]\w*|most_\w+": "max",
     r"is_wide": "is_int64 or has_rank_above_16", r"twice|is_twice": "double width",
 }
+# Phrase of a comment or page: what CUDA and serving engineers write.
+PROSE = {
+    r"behind(?! (?:a|the) (?:proxy|gateway|load balancer))": "after, next, past the end",
+    r"in front of(?! (?:a|the) server)": "before, previous", r"beside": "concurrently with, next to, as well as",
+    r"nobody": "no thread, no request, nothing", r"(?:is|are|was|were|be|been) told": "is reported", r"tells? of": "reports",
+    r"under way": "in flight, pending", r"for want of": "for lack of", r"(?:sets?|setting) aside": "reserve",
+    r"tak(?:en|es|ing) in(?= (?:prompts?|tokens?|rows?|chunks?|anew|again)\b)": "prefilled", r"asks? for no memory": "does not allocate",
+    r"(?<=[/#*] )the same (?:of|for)": "say what it is",
+}
+PROSE = {re.compile(rf"(?<!\w){phrase}\b", re.IGNORECASE): instead for phrase, instead in PROSE.items()}
 NAME = re.compile(r"[A-Za-z_]\w*")
 DEFINED = re.compile(r"\b(?:struct|class|enum class|using|constexpr [\w:<> ]+?)\s+([A-Za-z]\w*)\s*(?=[{=:;\[])")
 
@@ -61,12 +73,54 @@ def problems_of(path, text, terms):
                 yield f"{path}: {name}: is called {instead}"
 
 
+def prose_of(name, text):
+    """(line, its comment or prose) of a source or page; code, strings and code blocks are left out."""
+    suffix, is_block = name.suffix, False
+    for number, line in enumerate(text.split("\n"), 1):
+        if suffix == ".md":
+            if line.startswith("```"):
+                is_block = not is_block
+            elif not is_block:
+                yield number, re.sub(r"`[^`]*`|\]\([^)]*\)", "", line)
+        elif suffix in (".h", ".cpp", ".cu", ".c"):
+            place = re.search(r"//|/\*|^\s*\*", line)
+            if place and line[:place.start()].count('"') % 2 == 0:
+                yield number, line[place.start():]
+        else:
+            quotes = line.count('"""') if suffix == ".py" else 0
+            if is_block or quotes:
+                yield number, line
+            elif "#" in line and re.sub(r"\\.", "", line.partition("#")[0]).count('"') % 2 == 0:
+                yield number, "#" + line.partition("#")[2]
+            is_block ^= quotes % 2 == 1
+
+
+def prose_problems_of(path, text):
+    for number, line in prose_of(path, text):
+        for phrase, instead in PROSE.items():
+            found = phrase.search(line)
+            if found:
+                yield f"{path}:{number}: {found[0]!r}: say {instead}"
+
+
+def prose_files():
+    """Sources and pages, but for records, recorded texts and what has happened before (CHANGELOG.md)."""
+    names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    kinds = (".h", ".cpp", ".cu", ".c", ".py", ".sh", ".cmake", ".md")
+    for name in names:
+        is_source = name.endswith(kinds) or name.endswith("CMakeLists.txt")
+        if is_source and not name.startswith(("bench/results/", "tests/corpus/", "CHANGELOG", "tools/check_terms.py")) and (ROOT / name).is_file():
+            yield pathlib.Path(name)
+
+
 def check_tree():
     terms = terms_of((ROOT / "docs/terms.md").read_text())
     files = [p for f in ("include", "src/ops", "src/cuda", "src/cpu") for p in sorted((ROOT / f).rglob("*"))
              if p.suffix in (".h", ".cpp", ".cu")]
     problems = [p for f in files for p in problems_of(f.relative_to(ROOT), f.read_text(), terms)]
-    return problems, f"{len(files)} files use the words of docs/terms.md"
+    pages = list(prose_files())
+    problems += [p for f in pages for p in prose_problems_of(f, (ROOT / f).read_text())]
+    return problems, f"{len(files)} files use the names of docs/terms.md, {len(pages)} the words"
 
 
 def self_test():
@@ -77,6 +131,16 @@ def self_test():
                "enum class LoraWay {", "constexpr int kPieces = 2;"]
     wrong = [f"should be accepted: {code}" for code in accepted if list(problems_of("x.h", code, terms))]
     wrong += [f"should be refused once: {code}" for code in refused if len(list(problems_of("x.h", code, terms))) != 1]
+    prose = {
+        "x.h": (["int behind = 1;", 'f("behind");  // after it', "// asks for nothing", "// runs behind a proxy", "// of the same size"],
+                ["// the row behind it", "int a;  // told of nobody", "/// The same of a row.", " * beside the steps", "// a step is under way"]),
+        "x.md": (["`--beside N`", "[x](#beside)", "A story was written."], ["Runs beside others.", "In front of it."]),
+        "x.py": (['"behind"', "x = 1  # after it"], ['"""What is behind."""', "x = 1  # nobody waits", 'f("a")  # it asks for no memory']),
+    }
+    for name, (good, bad) in prose.items():
+        wrong += [f"should be accepted: {line}" for line in good if list(prose_problems_of(pathlib.Path(name), line))]
+        wrong += [f"should be refused: {line}" for line in bad if not list(prose_problems_of(pathlib.Path(name), line))]
+    accepted, refused = (kind + [line for lines in prose.values() for line in lines[i]] for i, kind in enumerate((accepted, refused)))
     return wrong, f"self-test: {len(accepted)} lines accepted, {len(refused)} refused"
 
 

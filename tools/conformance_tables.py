@@ -22,7 +22,7 @@ FOLDERS = {"F32": "folder F32", "F16": "folder F16", "BF16": "folder BF16", "ada
 FILES = {kind: "GGUF " + kind for kind in ("F32", "F16", "BF16", "Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0", "Q6_K", "Q5_K", "Q4_K")} | {
     f"{kind} of llama.cpp": f"GGUF {kind} of llama.cpp" for kind in ("Q6_K", "Q4_K_M")} | {
     "adapter": "GGUF, adapter", "in parts": "GGUF in parts"}
-ELSEWHERE = {"adapter and merged"}  # heddle beside itself
+ELSEWHERE = {"adapter and merged"}  # heddle next to itself
 NAMES = "pre-tokenizer "  # how names of pre-tokenizers begin that were tried on one vocabulary
 
 

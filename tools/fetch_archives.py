@@ -144,7 +144,7 @@ def pip_settings():
 
 
 def pip_setting(name):
-    """What pip is told by its environment or its files, or None."""
+    """The setting that pip has from its environment or its files, or None."""
     return next((pip_settings()[f"{section}.{name}"] for section in (":env:", "download", "global")
                  if f"{section}.{name}" in pip_settings()), None)
 

@@ -1,4 +1,4 @@
-"""Plots of figures as SVG: what heddle takes beside the best peer and the floor, and bars beside several peers."""
+"""Plots of figures as SVG: what heddle, the best peer and the floor take, and bars of several peers."""
 
 import math
 from xml.sax.saxutils import escape

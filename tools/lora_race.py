@@ -77,7 +77,7 @@ class Row:
                      if (r["peer"], r["when"], r["form"]) == (peer, when, form)), None)
 
     def plans_told(self, when_of):
-        """heddle's bold where a peer's that is told in the same way takes less."""
+        """heddle's bold where a peer's, measured in the same way, takes less."""
         us = {peer: self.plan(peer, when) for peer, when in when_of.items()}
         alike = [us[peer] for peer, when in when_of.items() if when == when_of["heddle"] and us[peer] is not None]
         ours = "" if us["heddle"] is None else bold_above(us["heddle"], min(alike))

@@ -6,7 +6,7 @@ plot_attention.py --collect REPORT...  takes the records of the programs bench_a
                                        writes bench/results/attention_h200.json, where the records of programs that no report has stay,
                                        and then goes on as
 plot_attention.py --collect REPORT... --into bench/results/attention_h200_other_card.json
-                                       the same for another card, of which a line is told
+                                       the same for another card, which gets a line
 plot_attention.py                      which draws the plots docs/benchmarks/attention_*_h200.svg and writes the tables between the markers in
                                        docs/benchmarks/attention.md
 plot_attention.py --check              whether all that is what the results give

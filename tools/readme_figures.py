@@ -40,7 +40,7 @@ CPU_CELLS = {
     "decode_8_rows_8_adapters": ("8 rows, 8 adapters", {"peft/decode_8_rows_8_adapters": "PEFT",
                                                         "llama.cpp/decode_8_rows_one_after_another": "llama.cpp, no adapters"}),
     "prefill_512": ("prompt of 512 tokens", {"llama.cpp/prefill_512": "llama.cpp", "transformers/prefill_512": "torch"})}
-# The same of a model, with `family` before all names; of a record that has it.
+# Figures of a model, with `family` before all names; of a record that has it.
 QWEN2_FAMILIES = {"qwen2_q4_0/": "Qwen2-0.5B's shape, Q4_0", "qwen2_bf16/": "the same in bf16"}
 QWEN2_CELLS = {
     "decode_1_row": ("1 row", {"llama.cpp/decode_1_row": "llama.cpp"}),

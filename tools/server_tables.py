@@ -15,7 +15,7 @@ def share_line(records):
     shares = {server: [share for record in records if record["server"] == server for share in record["client_cpu_share"]]
               for server in (HEDDLE, LLAMA)}
     said = {server: f"{100 * min(values):.0f} to {100 * max(values):.0f} %" for server, values in shares.items()}
-    return f"The client took {said[HEDDLE]} of the machine beside heddle, {said[LLAMA]} beside llama.cpp."
+    return f"The client took {said[HEDDLE]} of the machine with heddle, {said[LLAMA]} with llama.cpp."
 
 
 def cell_row(ours, peer):
@@ -30,7 +30,7 @@ def cell_row(ours, peer):
 
 
 def server_part(report):
-    """All cells: those of two threads beside the client, and those of servers that have cores of their own."""
+    """All cells: those of two threads that the client shares, and those of servers that have cores of their own."""
     records = {tuple(record[name] for name in ("apart", "adapters", "clients", "server")): record for record in report["records"]}
     lines, losses = [], []
     for apart in sorted({key[0] for key in records}):

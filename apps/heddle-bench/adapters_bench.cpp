@@ -10,9 +10,9 @@
 #include "heddle/core/error.h"
 
 #include "bench.h"
-#include "engine/available_memory.h"
-#include "engine/engine_options.h"
-#include "engine/made_engine.h"
+#include "engine/face/engine_options.h"
+#include "engine/face/made_engine.h"
+#include "engine/options/available_memory.h"
 #include "engine_record.h"
 #include "figures.h"
 #include "open_model.h"

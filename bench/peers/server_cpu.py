@@ -1,4 +1,4 @@
-"""heddle's server beside llama.cpp's own, on one machine and driven by aiperf.
+"""heddle's server and llama.cpp's own, on one machine and driven by aiperf.
 
   server_cpu.py measure SERVER --adapters N --json PART   one server, 1, 8 and 32 clients
   server_cpu.py join PART... --out FILE                   all parts as one record, and a table of it

@@ -27,7 +27,7 @@ SPEED_RATIOS = [
     ("decode_8_rows", "llama.cpp/decode_8_rows", 1.3),
     ("prefill_512", "llama.cpp/prefill_512", 2.0),
     ("prefill_512", "transformers/prefill_512", 0.85)]
-# The same for each model of random_qwen2.py. A row that llama.cpp decodes alone, without an adapter, is in its favour.
+# As above for each model of random_qwen2.py. A row that llama.cpp decodes alone, without an adapter, is in its favour.
 QWEN2_FAMILIES = ["qwen2_q4_0/", "qwen2_bf16/"]
 QWEN2_SPEED_RATIOS = [
     ("decode_1_row", "llama.cpp/decode_1_row", 1.0),

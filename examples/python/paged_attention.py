@@ -42,7 +42,7 @@ table = heddle.PageTable(
     page_indptr=np.array([0, 2, 3]), pages=np.array([6, 2, 4]), last_page_len=np.array([4, 5])
 )
 
-# The prompts, behind each other.
+# The prompts, one after the other.
 starts = np.cumsum([0, *PROMPTS])
 q, k, v = (random_rows(sum(PROMPTS), heads) for heads in (HEADS, KV_HEADS, KV_HEADS))
 o = np.empty_like(q)

@@ -3,7 +3,7 @@
 
 /* The C interface of heddle: every public operation, for other languages. C11, and C++ from 11 on.
  * One long header, so that a generator of bindings has all in one place; only linear_site has a
- * header beside it, c_linear_site.h.
+ * header of its own, c_linear_site.h.
  *
  * Every operation is heddle_<name>(context, outputs, in-outs, inputs, scalars and options) and
  * means what heddle::<name> of heddle/ops/<family>.h means: formula, shapes, dtypes, rounding,
@@ -76,7 +76,7 @@ void heddle_context_destroy(heddle_context* context);
  * of range, or a null page where a real one is needed, attention and the operations of its cache
  * read and write nothing outside their arrays: outputs of the rows that use it are NaN, the cache
  * stays as it was, no other row changes, and the context keeps operation, array, row and value of
- * the first. What the other operations do with such values stands in their headers.
+ * the first. The headers of the other operations say what they do with such values.
  * heddle_context_check waits for the context's stream (but not while that is captured) and is
  * HEDDLE_INVALID_ARGUMENT where there was one since it was last told; heddle_last_error has the
  * text. heddle_context_poll is the same without waiting. Both are HEDDLE_OK on the CPU, where the
@@ -197,7 +197,7 @@ heddle_status heddle_batch_prefill(heddle_context* context, DLTensor* o, DLTenso
                                    const DLTensor* q, const DLTensor* q_indptr,
                                    const heddle_paged_kv* cache, const heddle_page_table* table,
                                    const heddle_attention_options* options);
-/* One query per sequence, behind its last key;   o, q [num_seqs, num_q_heads, head_dim] */
+/* One query per sequence, after its last key;   o, q [num_seqs, num_q_heads, head_dim] */
 heddle_status heddle_batch_decode(heddle_context* context, DLTensor* o, DLTensor* lse,
                                   const DLTensor* q, const heddle_paged_kv* cache,
                                   const heddle_page_table* table,
@@ -299,7 +299,7 @@ heddle_status heddle_adapter_table_create(heddle_context* context, heddle_adapte
                                           int32_t num_slots, const int64_t* features,
                                           int32_t num_slices, int32_t max_rank, DLDataType dtype,
                                           heddle_lora_layout layout);
-/* The same for weights that CUDA kernels load in vectors: heddle_adapter_table_set refuses others
+/* For weights that CUDA kernels load in vectors: heddle_adapter_table_set refuses others
    (LoraAlignment::k16Bytes). */
 heddle_status heddle_adapter_table_create_aligned(heddle_context* context,
                                                   heddle_adapter_table** table, int32_t num_slots,
@@ -359,7 +359,7 @@ heddle_status heddle_lora_apply(heddle_context* context, DLTensor* const* ys, in
                                 const heddle_lora_table* b, const heddle_lora_batch* batch);
 size_t heddle_lora_apply_workspace_bytes(DLDevice device, int64_t num_tokens, int64_t in_features,
                                          int32_t num_slices, int32_t max_rank);
-/* The same for a batch with pairs; out_features: of all slices together, those whose y is f32 left
+/* For a batch with pairs; out_features: of all slices together, those whose y is f32 left
    out. */
 size_t heddle_lora_pairs_workspace_bytes(DLDevice device, int64_t num_tokens, int64_t in_features,
                                          int64_t out_features, int32_t num_slices,
@@ -407,7 +407,7 @@ heddle_status heddle_block_tables_to_padded(heddle_context* context, DLTensor* b
                                             const DLTensor* ragged, const DLTensor* cu_seqlens,
                                             const int64_t* fill_value);
 /* all_input_ids[i][cache_lengths[i] + input_lengths[i] + j] = next_input_ids[cu_accepted_ids[i] +
-   j], behind the prompt */
+   j], after the prompt */
 heddle_status heddle_copy_next_input_ids_inplace(heddle_context* context, DLTensor* all_input_ids,
                                                  const DLTensor* next_input_ids,
                                                  const DLTensor* cu_accepted_ids,
@@ -679,7 +679,7 @@ heddle_status heddle_verify_stochastic(heddle_context* context, DLTensor* output
                                        const DLTensor* draft_probs, const DLTensor* target_probs,
                                        const DLTensor* draft_indptr, const DLTensor* seed,
                                        const DLTensor* step);
-/* The same for trees.   accepted_nodes [num_seqs, width - 1]; tree_mask [N, words]: bits of a
+/* For trees of drafts.  accepted_nodes [num_seqs, width - 1]; tree_mask [N, words]: bits of a
    node's ancestors and its own */
 heddle_status heddle_verify_tree_greedy(heddle_context* context, DLTensor* output_tokens,
                                         DLTensor* num_accepted, DLTensor* accepted_nodes,

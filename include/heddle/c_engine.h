@@ -10,9 +10,9 @@
  * - Strings that go in are heddle_string: a pointer and a number of bytes, UTF-8, read during the
  *   call alone; a NUL byte at the end is not needed. {NULL, 0} is a string that is not given. Names
  *   have at most 1,024 bytes, paths 4,096, all others 1 GiB. Strings that come out have their
- *   length besides, and a NUL byte behind it.
+ *   length besides, and a NUL byte at the end.
  * - A function returns HEDDLE_OK or what went wrong; the message is heddle_engine_last_error(). No
- *   C++ exception ever leaves. A request that cannot run is submitted all the same and ends with an
+ *   C++ exception ever leaves. A request that cannot run is submitted too, and ends with an
  *   error of its own: its last event has the sentence and the code.
  * - Options and requests are structs with an init function that gives every field its default; call
  *   it before you set fields. A struct changes only with HEDDLE_ENGINE_ABI_VERSION, and so does the
@@ -22,12 +22,12 @@
  * for heddle_engine_destroy: when it is called, no other call of the engine may be running, and
  * none may follow. What waits: _create (loads the model), _add_adapter, _remove_adapter,
  * _has_adapter and _get_load, each until the step that is at work has ended and what came before it
- * is done; _poll, as long as it is told; _destroy, until the thread has ended. _submit and _cancel
- * return at once. A request that was submitted before a call of _add_adapter or _remove_adapter
- * uses the adapters of before, whether or not it runs by then; but a callback that calls these acts
- * at once, before requests that the engine has not looked at yet.
+ * is done; _poll, for the time it is given; _destroy, until the thread has ended. _submit and
+ * _cancel return at once. A request that was submitted before a call of _add_adapter or
+ * _remove_adapter uses the adapters of before, whether or not it runs by then; but a callback that
+ * calls these acts at once, before requests that the engine has not looked at yet.
  *
- * A request's tokens and log-probabilities do not depend on what runs beside it, nor on threads,
+ * A request's tokens and log-probabilities do not depend on what runs concurrently, nor on threads,
  * pages or chunks. */
 
 #include <stdbool.h>
@@ -70,7 +70,7 @@ typedef struct heddle_engine_options {
   int32_t max_batch;     /* 16: rows that run at once */
   int32_t num_threads;   /* 0: one per processor */
   int32_t page_size;     /* 16: tokens in a page of the KV cache */
-  int32_t prefill_chunk; /* 0: 512, on a GPU 2048; prompt tokens that a step takes in, at most */
+  int32_t prefill_chunk; /* 0: 512, on a GPU 2048; most prompt tokens that a step prefills */
   int64_t max_context;   /* 0: what the model was made for; tokens of one row, prompt and answer */
   int64_t kv_memory;     /* 0: half of the memory that is available; bytes of the KV cache */
   heddle_string kv_type; /* {NULL, 0}: "f32", on a GPU as activations; "f16", "bf16" */
@@ -118,7 +118,7 @@ heddle_status heddle_engine_get_model(heddle_engine* engine, heddle_engine_model
 /* How much there is to do, and how full the KV cache is. */
 typedef struct heddle_engine_load {
   int64_t num_waiting, num_running;    /* requests */
-  int64_t num_pages, num_free_pages;   /* of the KV cache; free: set aside for no request */
+  int64_t num_pages, num_free_pages;   /* of the KV cache; free: reserved for no request */
   int64_t num_adapters, adapter_bytes; /* whose weights are in memory */
 } heddle_engine_load;
 heddle_status heddle_engine_get_load(heddle_engine* engine, heddle_engine_load* load);
@@ -148,7 +148,7 @@ enum {
   HEDDLE_FINISH_CANCELLED = 4 /* heddle_engine_cancel, heddle_engine_destroy */
 };
 
-/* What programs tell errors of requests apart by; people are told by their sentences. */
+/* The kind of an error of a request, for programs; people read its sentence. */
 typedef int32_t heddle_request_error;
 enum {
   HEDDLE_ERROR_NONE = 0,             /* it did not end with HEDDLE_FINISH_ERROR */
@@ -161,7 +161,7 @@ enum {
 };
 
 /* News of a request. Every request has exactly one event whose finish_reason is not
-   HEDDLE_FINISH_NONE, its last; of the fields behind it the others have nothing. */
+   HEDDLE_FINISH_NONE, its last; the fields after it are empty in all others. */
 typedef struct heddle_engine_event {
   int64_t request;
   heddle_string text; /* what has become final since the last event: whole characters, UTF-8 */
@@ -248,13 +248,13 @@ typedef struct heddle_engine_request {
   size_t num_bad_words;             /* 0 */
   const int32_t* allowed_token_ids; /* NULL; none but these are drawn */
   size_t num_allowed_token_ids;     /* 0: all */
-  bool include_stop;                /* false; true: the text ends behind the stop string */
+  bool include_stop;                /* false; true: the text ends after the stop string */
   bool skip_special_tokens;         /* false; true: control tokens of the answer have no text */
   int64_t truncate_prompt_tokens;   /* 0: all; of the prompt the last so many stay */
   bool continue_final_message;      /* false; true: the answer goes on with the last message */
   int32_t add_special_tokens; /* -1; whether a text's begin and end tokens are added, 0 or 1; -1: to
                                  `text`, not to conversations */
-  int32_t top_logprobs;       /* 0, up to 100; the most likely tokens at each place are told */
+  int32_t top_logprobs;       /* 0, up to 100; the most likely tokens at each place are reported */
   bool prompt_logprobs; /* false; the prompt's tokens get log-probabilities, as with max_tokens 0 */
 
   /* Instead of adapter: up to 64 that act together, each times its scale; also one with a scale. */

@@ -11,7 +11,7 @@ namespace heddle {
 
 /// Type code of booleans; DLPack's header names it from version 0.8 on.
 inline constexpr uint8_t kDlpackBool = 6;
-/// The same of float8_e4m3fn, from version 1.1 on.
+/// DLPack's type code of float8_e4m3fn, from version 1.1 on.
 inline constexpr uint8_t kDlpackFloat8E4m3fn = 10;
 
 /// The dtype of one-lane DLPack elements; throws kUnsupported, naming `tensor`, for those that

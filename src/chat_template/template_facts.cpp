@@ -70,7 +70,7 @@ class Holders {
   }
   /// Takes over what the statement assigns; returns whether that is new.
   bool learn(const Stmt& stmt) {
-    const bool has_name = stmt.target.kind == Target::Kind::kName && stmt.expr != nullptr;
+    const bool has_name = stmt.target.kind == AssignTarget::Kind::kName && stmt.expr != nullptr;
     if (!has_name) return false;
     const NameId name = stmt.target.name;
     if (stmt.kind == Stmt::Kind::kFor) {

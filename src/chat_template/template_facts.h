@@ -4,7 +4,7 @@ namespace heddle::chat_template {
 
 struct Program;
 
-/// What a template's source tells of the conversations that it can show.
+/// What a template's source says about the conversations that it can render.
 struct TemplateFacts {
   /// A loop goes over the parts of a message's content, or the text of one part is read; else
   /// content is text to the template.

@@ -7,7 +7,7 @@
 
 #include "heddle/core/context.h"
 
-// What core asks the CUDA backend; src/cuda answers in builds that have it. So every call stands in
+// What core asks the CUDA backend; src/cuda answers in builds that have it. So every call is inside
 // `if constexpr (kWithCuda)`.
 
 // As the CUDA runtime declares them.
@@ -44,7 +44,7 @@ void free_memory(std::byte* memory) noexcept;
 void free_pool(cudaMemPool_t pool) noexcept;
 /// For what the stream runs from here on; nullptr for 0 bytes. It holds anything.
 [[nodiscard]] std::byte* allocate_from(cudaMemPool_t pool, size_t bytes, cudaStream_t stream);
-/// Gives memory of a pool back behind all that was asked of the stream; an error is dropped.
+/// Frees memory of a pool in stream order, after all that was launched; an error is dropped.
 void free_in_order(std::byte* memory, cudaStream_t stream) noexcept;
 
 /// Bytes of memory of device `index` that can still be taken.

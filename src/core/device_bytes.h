@@ -13,7 +13,7 @@ namespace heddle {
 struct FreeDeviceBytes {
   DeviceType type = DeviceType::kCpu;
   size_t bytes = 0;
-  cudaStream_t stream = nullptr;  // of a DevicePool: behind whose work it is given back
+  cudaStream_t stream = nullptr;  // of a DevicePool: it is freed in the order of this stream
   void operator()(std::byte* memory) const noexcept;
 };
 
@@ -39,7 +39,7 @@ struct FreeStagingBytes {
   void operator()(std::byte* memory) const noexcept;
 };
 
-/// Host memory for copies that nobody waits for; zero when made. For the CPU ordinary memory.
+/// Pinned host memory for asynchronous copies; zero when made. For the CPU ordinary memory.
 class StagingBytes {
  public:
   StagingBytes() = default;

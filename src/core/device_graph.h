@@ -19,7 +19,7 @@ class DeviceEvent {
   explicit DeviceEvent(Device device) : DeviceEvent(device, false) {}
   /// One that seconds_since may be asked of.
   [[nodiscard]] static DeviceEvent timed(Device device) { return {device, true}; }
-  /// Puts the mark behind all that was asked of ctx.stream.
+  /// Records the event after all that was launched on ctx.stream.
   void record(const ExecContext& ctx);
   /// Waits for the last mark; at once where there was none.
   void wait() const;

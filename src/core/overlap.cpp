@@ -67,7 +67,7 @@ struct SortedAxes {
   }
 };
 
-/// Whether each axis, in the order of the tensor, steps over all places of those behind it.
+/// Whether each axis, in the order of the tensor, steps over all places of those after it.
 bool is_nested(std::span<const int64_t> shape, std::span<const int64_t> strides) {
   int64_t reach = 0;
   for (size_t d = shape.size(); d-- > 0;) {

@@ -10,12 +10,12 @@
 
 namespace heddle {
 
-/// Small arrays that the host makes anew for every step and a device reads. They lie one behind
+/// Small arrays that the host makes anew for every step and a device reads. They lie one after
 /// another in one piece of memory of that device, always the same, so a step costs one copy:
 ///   arrays.clear();
 ///   const ConstTensorView ids = arrays.add(token_ids), ...;
 ///   arrays.copy(ctx);  // from here on calls may read the views
-/// On a GPU nobody waits for the copy; `clear` waits for that of two steps before.
+/// On a GPU the host does not wait for the copy; `clear` waits for that of two steps before.
 class StagedArrays {
  public:
   StagedArrays(Device device, size_t capacity_bytes);
@@ -41,8 +41,8 @@ class StagedArrays {
   [[nodiscard]] ConstTensorView add(const std::vector<T>& values) {
     return add(std::span<const T>(values));
   }
-  /// The same with room for `size` values in all, so that what is added behind it always lies in
-  /// one place. Those behind the values are any that were there before.
+  /// `add` with room for `size` values in all, so that what is added next always lies in one
+  /// place. What follows the values is left over from before.
   template <class T>
   [[nodiscard]] ConstTensorView add(const std::vector<T>& values, int64_t size) {
     return {place(std::as_bytes(std::span(values)), static_cast<size_t>(size) * sizeof(T)),
@@ -58,7 +58,7 @@ class StagedArrays {
   [[nodiscard]] static constexpr size_t padded(size_t bytes) { return round_up(bytes, kAlignment); }
   [[nodiscard]] const std::byte* place(std::span<const std::byte> values, size_t room);
 
-  /// What a copy reads, and the mark behind it.
+  /// What a copy reads, and the event after it.
   struct Staging {
     StagingBytes memory;
     DeviceEvent copied;

@@ -46,12 +46,12 @@ constexpr uint32_t job_of(uint32_t gate) { return gate / kJobStep; }
 }  // namespace
 
 /// Workers enter a job while it is open; the caller closes it when no chunk is left and waits for
-/// those inside alone. So a worker whose processor does something else holds nobody up: the others
+/// those inside alone. So a worker whose processor does something else delays no other: the others
 /// take its chunks.
 struct ThreadPool::State {
   alignas(64) std::atomic<uint32_t> gate{kClosed};
-  alignas(64) std::atomic<int64_t> next{0};  // first index that nobody has taken
-  // Written between jobs, when nobody is inside.
+  alignas(64) std::atomic<int64_t> next{0};  // first index that no thread has taken
+  // Written between jobs, when no thread is inside.
   int64_t n = 0, grain = 1;
   const FunctionRef<void(int64_t, int64_t)>* body = nullptr;  // nullptr: the workers end
   std::vector<std::thread> workers;

@@ -8,8 +8,8 @@
 
 namespace heddle {
 
-/// parallel_for of a body that may throw, as one that reads files does. All other chunks are done
-/// all the same; then one of the exceptions comes out.
+/// parallel_for of a body that may throw, as one that reads files does. All other chunks are still
+/// done; then one of the exceptions is thrown.
 template <class Body>
 void throwing_parallel_for(const ExecContext& ctx, int64_t n, int64_t grain, const Body& body) {
   std::mutex mutex;

@@ -25,7 +25,7 @@ inline void check_index(const char* tensor, int64_t row, int64_t value, int64_t 
                end);
 }
 
-/// The same for an element of a matrix: "block_tables[3, 5] is 9, expected below num_blocks = 4".
+/// Checks an element of a matrix: "block_tables[3, 5] is 9, expected below num_blocks = 4".
 inline void check_index(const char* tensor, int64_t row, int64_t column, int64_t value, int64_t low,
                         int64_t end, const char* end_name) {
   HEDDLE_CHECK(value >= low, tensor, "[", row, ", ", column, "] is ", value, ", expected at least ",

@@ -22,7 +22,7 @@ template <class D>
 HWY_INLINE hn::Vec<D> load_f32(D d, const float* HWY_RESTRICT p) {
   return hn::LoadU(d, p);
 }
-/// The same of elements in a register.
+/// As above, of elements in a register.
 template <class D>
 HWY_INLINE hn::Vec<D> widen_bf16(D d, hn::Vec<hn::Rebind<uint16_t, D>> bits) {
   const hn::Rebind<uint32_t, D> d32;

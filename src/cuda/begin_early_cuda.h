@@ -19,7 +19,7 @@ __device__ void fetch_parameters(const Params& p) {
 }
 
 /// How a small kernel that is launched early (early_launch.h) begins: it has its parameters fetched
-/// while the kernel in front of it still runs, and waits for that one. One that lets the next one
+/// while the previous kernel still runs, and waits for that one. One that lets the next one
 /// come says so before (trigger_dependents()); its own blocks are all in place by then.
 template <class Params>
 __device__ void begin_early(const Params& p) {

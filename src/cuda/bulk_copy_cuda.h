@@ -67,7 +67,7 @@ __device__ inline void show_barriers_to_cluster() {
 }
 
 /// Whether this lane is the one that acts for all of its warp, always the same one. The compiler
-/// knows that there is only one, and issues its copies one behind the other; those of a lane picked
+/// knows that there is only one, and issues its copies one after the other; those of a lane picked
 /// by its number go through a loop over lanes.
 [[nodiscard]] __device__ inline bool is_elected() {
   uint32_t elected = 0;

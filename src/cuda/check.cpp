@@ -31,15 +31,15 @@ void throw_cuda_error(cudaError_t error, const char* expression) {
   cudaGetLastError();
   const ErrorCode code =
       error == cudaErrorMemoryAllocation ? ErrorCode::kOutOfMemory : ErrorCode::kCuda;
-  // A kernel that fails while it runs is met by a later call, of which nobody knows whose it is.
+  // The error of a kernel that fails while it runs is returned by a later call of any operation.
   const char* const operation = ScopedOperation::current();
   const bool is_known = operation != nullptr && (!is_of_kernel(error) || launches_block());
-  const char* const behind =
+  const char* const suffix =
       is_of_kernel(error) && !is_known
           ? "; an operation before this call has failed, CUDA_LAUNCH_BLOCKING=1 tells which"
           : "";
   throw_error(code, is_known ? operation : "", is_known ? ": " : "", expression, ": ",
-              cudaGetErrorName(error), " (", cudaGetErrorString(error), ")", behind);
+              cudaGetErrorName(error), " (", cudaGetErrorString(error), ")", suffix);
 }
 
 }  // namespace heddle::cuda

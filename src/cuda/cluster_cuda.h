@@ -62,7 +62,7 @@ __device__ inline void wait_for_cluster() {
 }
 
 /// Stores a value in block `rank` of the cluster where `own` lies in this one, and has that block's
-/// barrier count its bytes when it is there.
+/// barrier count its bytes when it has arrived.
 __device__ inline void send_to_block(float* own, float value, PhaseBarrier& barrier,
                                      uint32_t rank) {
 #if __CUDA_ARCH__ >= 900

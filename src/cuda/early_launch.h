@@ -66,8 +66,8 @@ void launch_clusters_early(int device, cudaLaunchConfig_t config, unsigned clust
   HEDDLE_CUDA_CHECK(cudaLaunchKernelEx(&config, kKernel, params...));
 }
 
-/// Launches kKernel on `device`, the current one, so that it may start while the kernel in front of
-/// it on the stream still runs: its blocks are in place when that one ends. kKernel calls
+/// Launches kKernel on `device`, the current one, so that it may start while the previous kernel
+/// of the stream still runs: its blocks are in place when that one ends. kKernel calls
 /// wait_for_predecessor() before it touches memory, or takes what it has read before for no more
 /// than a guess.
 template <auto kKernel, class... Params>

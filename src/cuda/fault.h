@@ -8,8 +8,8 @@
 namespace heddle {
 
 /// Lies in host memory that the device writes to, so that the host looks without waiting. No word
-/// is written by both sides: a fault is there while `written` and `told` differ, and `claimed`, in
-/// device memory, lets one of the threads that meet a fault write it.
+/// is written by both sides: a fault is pending while `written` and `told` differ, and `claimed`,
+/// in device memory, lets one of the threads that meet a fault write it.
 struct FaultRecord {
   static constexpr size_t kNameBytes = 40;  // with the zero at the end
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// How a kernel tells of a wrong index. It goes on without the row:
+// How a kernel reports a wrong index. It goes on without the row:
 //
 //   if (slot >= num_slots) {                                       // one comparison
 //     report_fault(p.faults, "gather", "slots", row, slot);        // a call, of that row alone

@@ -12,15 +12,15 @@ bool is_captured(cudaStream_t stream) {
 
 std::byte* HostCopies::copy(const std::byte* first, DType dtype, std::span<const int64_t> shape,
                             std::span<const int64_t> strides) {
-  int64_t before = 0, behind = 0;  // elements in front of the first one, and from it to the last
+  int64_t before = 0, after = 0;  // elements before the first one, and from it to the last
   bool is_empty = false;
   for (size_t d = 0; d < shape.size(); ++d) {
     is_empty |= shape[d] == 0;
     const int64_t reach = (shape[d] - 1) * strides[d];
-    (reach < 0 ? before : behind) += reach;
+    (reach < 0 ? before : after) += reach;
   }
   const auto element = static_cast<int64_t>(size_of(dtype));
-  const int64_t elements = is_empty ? 0 : behind - before + 1;
+  const int64_t elements = is_empty ? 0 : after - before + 1;
   std::vector<std::byte>& bytes = copies_.emplace_back(size_t(elements * element));
   if (elements == 0) return bytes.data();
   HEDDLE_CUDA_CHECK(cudaMemcpyAsync(bytes.data(), first + before * element, bytes.size(),

@@ -142,12 +142,12 @@ class IndexVector : private IndexStep<kLayout> {
   [[nodiscard]] constexpr IndexVector from(Int i) const {
     return {address(i) + tag(is_int64()), *this};
   }
-  /// The vector that begins `bytes` bytes behind this one; absent where this one is.
-  [[nodiscard]] constexpr IndexVector behind(int64_t bytes) const {
+  /// The vector that begins `bytes` bytes after this one; absent where this one is.
+  [[nodiscard]] constexpr IndexVector after(int64_t bytes) const {
     return {data_ == nullptr ? nullptr : data_ + bytes, *this};
   }
-  /// The same of one that is given.
-  [[nodiscard]] constexpr IndexVector behind_given(int64_t bytes) const {
+  /// `after` of a vector that is given.
+  [[nodiscard]] constexpr IndexVector after_given(int64_t bytes) const {
     return {data_ + bytes, *this};
   }
   /// The same neighbouring elements, of which a kernel knows more.
@@ -189,12 +189,12 @@ class IndexRows {
   /// Of rows that are given.
   template <class Int>
   [[nodiscard]] constexpr IndexVector<Byte, kLayout> row_given(Int i) const {
-    return first_.behind_given(static_cast<int64_t>(i) * static_cast<int64_t>(row_step_));
+    return first_.after_given(static_cast<int64_t>(i) * static_cast<int64_t>(row_step_));
   }
   /// Absent where the rows are.
   template <class Int>
   [[nodiscard]] constexpr IndexVector<Byte, kLayout> row(Int i) const {
-    return first_.behind(static_cast<int64_t>(i) * static_cast<int64_t>(row_step_));
+    return first_.after(static_cast<int64_t>(i) * static_cast<int64_t>(row_step_));
   }
 
  private:

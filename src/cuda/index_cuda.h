@@ -31,7 +31,7 @@ namespace heddle::cuda {
       : "memory");
   return x;
 }
-/// The same of an index that no thread of the kernel writes before, so that the compiler may move
+/// Reads an index that no thread of the kernel writes before, so that the compiler may move
 /// the load across stores.
 [[nodiscard]] __device__ inline LoadedIndex load_input(const std::byte* at, bool is_int64,
                                                        bool in_range) {

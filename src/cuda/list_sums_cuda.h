@@ -10,9 +10,9 @@
 namespace heddle::cuda {
 
 // Places in one list for the blocks of a launch: each block tells how many places its threads take,
-// and sums what the blocks before it told. Words in the context's exchange, with the number of the
-// launch beside each sum, so that nothing has to be cleared; the first word holds the tickets, the
-// number of launches above that of blocks that have taken one.
+// and sums what the blocks before it published. Words in the context's exchange, with the number of
+// the launch next to each sum, so that nothing has to be cleared; the first word holds the tickets,
+// the number of launches above that of blocks that have taken one.
 
 /// Which blocks are before which. A chip may start blocks in any order, and some only when others
 /// have ended; a block may wait only for such as run at the same time, or have ended.
@@ -47,7 +47,7 @@ class ListSums {
       set_tag(ticket);
     }
   }
-  /// The number of this block. All threads of the block call it, once, in front of all that
+  /// The number of this block. All threads of the block call it, once, before all that
   /// follows.
   [[nodiscard]] __device__ uint32_t block() {
     if (kOrder == ListOrder::kLaunched || words_ == nullptr) return block_;
@@ -70,7 +70,7 @@ class ListSums {
     if (words_ != nullptr) store(words_ + 1 + block_, uint64_t{tag_} << 32 | sum);
   }
   /// The places that the blocks before this one take. Called by whole warps, as many as need it;
-  /// by that of publish() behind it, and of the last block by its first warp.
+  /// by that of publish() after it, and of the last block by its first warp.
   [[nodiscard]] __device__ uint32_t before() const {
     if (words_ == nullptr) return 0;
     uint32_t sum = 0;
@@ -92,9 +92,9 @@ class ListSums {
     tag_ = static_cast<uint32_t>(ticket >> 32) + 1;
     if (tag_ == 0) tag_ = 1;
   }
-  /// Of the last block, when nobody reads the first word any more. Also clears a word that this
-  /// launch has no block for, another one each launch: 2^32 - 1 launches later, when its tag comes
-  /// again, it would be taken for a new one.
+  /// Called by the last block, when no block reads the first word any more. Also clears a word that
+  /// this launch has no block for, another one each launch: 2^32 - 1 launches later, when its tag
+  /// comes again, it would be taken for a new one.
   __device__ void begin_next_launch() const {
     store(words_, uint64_t{tag_} << 32);
     const uint32_t stale = tag_ % static_cast<uint32_t>(kMaxListBlocks);

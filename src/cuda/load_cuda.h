@@ -5,8 +5,8 @@
 namespace heddle::cuda {
 
 /// The word at an address of global memory, which no thread of the kernel writes before; zero,
-/// without a read, where in_range is false. One predicated instruction: as a branch it would hold
-/// back the loads behind it until its own has come.
+/// without a read, where in_range is false. One predicated instruction: as a branch it would
+/// delay the loads after it until its own has arrived.
 __device__ inline uint32_t load_word_if(const void* at, bool in_range) {
   uint32_t word;
   asm volatile(
@@ -21,7 +21,8 @@ __device__ inline uint32_t load_word_if(const void* at, bool in_range) {
   return word;
 }
 
-/// Two words of memory that nobody writes, in the same way. It may be moved, as a plain load may.
+/// Two words of memory that no thread writes, in the same way. It may be moved, as a plain load
+/// may.
 __device__ inline uint2 load_constant_words_if(const void* at, bool in_range) {
   uint2 words;
   asm("{\n"

@@ -30,7 +30,7 @@ __device__ inline uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-/// The 16 bytes that begin `bytes` bytes (even, below 16) behind `low`, which `high` follows.
+/// The 16 bytes that begin `bytes` bytes (even, below 16) into `low`, which `high` follows.
 __device__ inline uint4 shift_down(const uint4& low, const uint4& high, int bytes) {
   uint32_t w[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
   if ((bytes & 8) != 0) {
@@ -46,7 +46,7 @@ __device__ inline uint4 shift_down(const uint4& low, const uint4& high, int byte
           __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits)};
 }
 
-/// Starts copying `bytes` bytes, 0 to 16, into 16 bytes of shared memory, zeros behind them; both
+/// Starts copying `bytes` bytes, 0 to 16, into 16 bytes of shared memory, zeros after them; both
 /// begin at multiples of 16.
 __device__ inline void copy_async_16(uint32_t to, const void* from, int bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
@@ -115,7 +115,7 @@ __device__ inline uint32_t add_to_counter(uint32_t* counter, uint32_t n) {
   return before;
 }
 
-/// Adds 1, likewise, and waits for nothing.
+/// Adds 1 in the same way, and waits for nothing.
 __device__ inline void advance_counter(uint32_t* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }

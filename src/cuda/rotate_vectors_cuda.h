@@ -22,11 +22,11 @@ __device__ void store_elements(void* row, int first, const Elements<T, kVec>& v)
 
 /// The pairs (a[i], b[i]), turned and rounded once.
 template <class T, int kVec>
-struct Pairs {
+struct ElementPairs {
   Elements<T, kVec> a, b;
 
-  Pairs() = default;
-  __device__ Pairs(const void* row, int first_pair, int num_pairs)
+  ElementPairs() = default;
+  __device__ ElementPairs(const void* row, int first_pair, int num_pairs)
       : a(load_elements<T, kVec>(row, first_pair)),
         b(load_elements<T, kVec>(row, first_pair + num_pairs)) {}
 

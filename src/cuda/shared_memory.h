@@ -14,7 +14,7 @@ inline constexpr int kPortableSharedBytes = 99 * 1024;
 inline constexpr int kLargeSharedBytes = 227 * 1024;
 
 /// Before kKernel is launched with `bytes` of dynamic shared memory on `device`, the current one:
-/// at most kBytes, or kLargeBytes on chips of 9.x and 10.x. The runtime is told once per device,
+/// at most kBytes, or kLargeBytes on chips of 9.x and 10.x. The attribute is set once per device,
 /// and not again after a cudaDeviceReset. Compiled as it is: tools/check_shared_memory.py reads
 /// both limits from the names of the instances.
 template <auto kKernel, int kBytes, int kLargeBytes = kBytes>

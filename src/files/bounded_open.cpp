@@ -26,7 +26,7 @@ constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 int open_without_links(const fs::path& real) {
   int folder = ::open("/", kFolder);
   if (folder < 0) return -1;
-  auto part = std::next(real.begin());  // behind the root
+  auto part = std::next(real.begin());  // after the root
   for (; part != real.end() && std::next(part) != real.end(); ++part) {
     const int next = ::openat(folder, part->c_str(), kFolder);
     const int error = errno;

@@ -20,11 +20,11 @@ struct NamedStamp {
 };
 using FileStamps = std::vector<NamedStamp>;
 
-/// How long nobody may have written to a file before it is read: who writes one in pieces leaves
+/// How long a file must be unwritten before it is read: a writer in pieces leaves
 /// its time of change as young as the last piece, and the times of a file system go in steps.
 inline constexpr std::chrono::milliseconds kSettled{100};
 
-/// Of the files that are there, links followed.
+/// Of the files that exist, links followed.
 [[nodiscard]] FileStamps stamps_of(std::span<const std::string> paths);
 /// Nanoseconds since 1970, as the times of files count.
 [[nodiscard]] int64_t file_time_now();

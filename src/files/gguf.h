@@ -22,7 +22,7 @@ struct GgufValue {
   GgufType type = GgufType::kUInt8;
   bool is_array = false;
   uint64_t count = 1;  // elements of an array
-  /// Exactly the elements: numbers one after the other, strings each behind its u64 length.
+  /// Exactly the elements: numbers one after the other, strings each after its u64 length.
   std::span<const std::byte> bytes;
 };
 

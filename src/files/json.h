@@ -5,7 +5,7 @@
 
 namespace heddle::files {
 
-/// A value whose destructor asks for no memory, so that none can end the process. Members of an
+/// A value whose destructor does not allocate, so that none can end the process. Members of an
 /// object keep the order in which they were added.
 using Json = boost::json::value;
 using JsonObject = boost::json::object;

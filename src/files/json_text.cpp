@@ -91,7 +91,7 @@ void append_json_string(std::string& text, std::string_view string) {
 }
 
 void append_json(std::string& text, double number) {
-  // The digits are written out where the point stands near them.
+  // The digits are written out where the decimal point is near them.
   constexpr int kLeastExponent = -5, kMostExponent = 14;
   if (!std::isfinite(number)) {
     text += "null";

@@ -9,8 +9,8 @@ struct stat;
 
 namespace heddle::files {
 
-/// Which file it is and when it changed last: equal where nobody has written to it in between, nor
-/// put another in its place. Who writes through a mapping is not seen.
+/// Which file it is and when it changed last: equal where it was neither written to in between nor
+/// replaced. Writes through a mapping are not seen.
 struct FileStamp {
   uint64_t device = 0, inode = 0;
   int64_t size = 0, written_ns = 0, changed_ns = 0;  // times since 1970

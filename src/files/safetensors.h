@@ -18,7 +18,7 @@
 namespace heddle::files {
 
 /// One tensor of a safetensors file, row-major without gaps. The data may lie at any address: no
-/// alignment is promised. Of a file on disk they are there from SafetensorsFile::load on.
+/// alignment is promised. Of a file on disk they are readable from SafetensorsFile::load on.
 struct SafetensorsTensor {
   std::string name;
   std::string dtype_name;  // as in the file, e.g. "BF16"

@@ -132,16 +132,30 @@ DeviceIndices::DeviceIndices(const std::vector<int32_t>& values)
   memory_.write(0, values.data(), memory_.size());
 }
 
-DeviceIndices::DeviceIndices(const std::vector<int64_t>& values, DType dtype)
-    : dtype_(dtype), size_(std::ssize(values)), memory_(values.size() * size_of(dtype)) {
+DeviceIndices::DeviceIndices(const std::vector<int64_t>& values, DType dtype, int64_t step)
+    : dtype_(dtype),
+      size_(std::ssize(values)),
+      step_(step),
+      memory_(values.size() * size_t(step) * size_of(dtype)) {
   upload(values);
 }
 
 void DeviceIndices::upload(const std::vector<int64_t>& values) {
-  const std::vector<int32_t> narrow(values.begin(), values.end());
-  const void* from = dtype_ == DType::kInt64 ? static_cast<const void*>(values.data())
+  std::vector<int64_t> wide(values.size() * size_t(step_));
+  for (size_t i = 0; i < values.size(); ++i) wide[i * size_t(step_)] = values[i];
+  const std::vector<int32_t> narrow(wide.begin(), wide.end());
+  const void* from = dtype_ == DType::kInt64 ? static_cast<const void*>(wide.data())
                                              : static_cast<const void*>(narrow.data());
   memory_.write(0, from, memory_.size());
+}
+
+TensorView DeviceIndices::view() const {
+  const int64_t shape[] = {size_}, strides[] = {step_};
+  return {memory_.data(), dtype_, kGpu, shape, strides};
+}
+TensorView DeviceIndices::table(int64_t width) const {
+  const int64_t shape[] = {size_ / width, width}, strides[] = {width * step_, step_};
+  return {memory_.data(), dtype_, kGpu, shape, strides};
 }
 
 }  // namespace heddle::testing

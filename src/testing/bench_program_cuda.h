@@ -111,22 +111,20 @@ class RandomValues {
 /// 0, 1, ..., n - 1 in an order that looks random, the same in every run.
 [[nodiscard]] std::vector<int32_t> shuffled(int64_t n);
 
-/// An array of i32 or i64 on the GPU.
+/// An array of i32 or i64 on the GPU, whose elements lie `step` elements apart.
 class DeviceIndices {
  public:
   explicit DeviceIndices(const std::vector<int32_t>& values);
-  DeviceIndices(const std::vector<int64_t>& values, DType dtype);
+  DeviceIndices(const std::vector<int64_t>& values, DType dtype, int64_t step = 1);
 
   /// As many values as before.
   void upload(const std::vector<int64_t>& values);
-  [[nodiscard]] TensorView view() const { return {memory_.data(), dtype_, kGpu, {size_}}; }
-  [[nodiscard]] TensorView table(int64_t width) const {
-    return {memory_.data(), dtype_, kGpu, {size_ / width, width}};
-  }
+  [[nodiscard]] TensorView view() const;
+  [[nodiscard]] TensorView table(int64_t width) const;
 
  private:
   DType dtype_;
-  int64_t size_;
+  int64_t size_, step_ = 1;
   DeviceMemory memory_;
 };
 

@@ -27,8 +27,8 @@ class DeviceMirror final : public Mirror {
   void back() override {
     for (const Copy& copy : copies_) {
       const size_t end = copy.begin + copy.bytes;
-      expect_poison(*copy.memory, copy.begin - copy.guard, copy.guard, "in front");
-      expect_poison(*copy.memory, end, std::min(copy.guard, copy.memory->size() - end), "behind");
+      expect_poison(*copy.memory, copy.begin - copy.guard, copy.guard, "before");
+      expect_poison(*copy.memory, end, std::min(copy.guard, copy.memory->size() - end), "after");
       if (copy.access == Access::kWrite && copy.bytes > 0)
         copy.memory->read(copy.begin, copy.host, copy.bytes);
     }
@@ -46,7 +46,7 @@ class DeviceMirror final : public Mirror {
     if (bytes > 0) copy.memory->write(copy.begin, host, bytes);
     return copy.memory->data() + copy.begin;
   }
-  /// Workspaces may be large, and nobody reads them here: their bytes do not pass through the host.
+  /// Workspaces may be large, and no test reads them: their bytes do not pass through the host.
   std::byte* blank(size_t bytes, unsigned char value) override {
     const Copy& copy = reserve(nullptr, bytes, 0, Access::kRead);
     copy.memory->fill(copy.begin, value, bytes);
@@ -94,7 +94,7 @@ class DeviceMirror final : public Mirror {
 
   Guards guards_;
   std::shared_ptr<DeviceMemory> shared_;
-  size_t used_ = 0;  // of shared_; poison behind it
+  size_t used_ = 0;  // of shared_; poison after it
   std::vector<Copy> copies_;
 };
 

@@ -37,7 +37,7 @@ class Mirror {
     return reinterpret_cast<const T*>(
         constant(reinterpret_cast<const std::byte*>(values.data()), values.size_bytes()));
   }
-  /// The same for what nobody else keeps until back().
+  /// For what nothing else keeps alive until back().
   template <class T>
   const T* operator()(std::vector<T>&& values) {
     const auto kept = std::make_shared<const std::vector<T>>(std::move(values));

@@ -9,7 +9,7 @@ namespace heddle::testing {
 
 /// A buffer of n elements between two guards, all bytes 0xFF at first: NaN in every float type, -1
 /// in every integer type.
-/// What an op must not touch can so be told from what it wrote.
+/// So what an op must not touch can be distinguished from what it wrote.
 template <class T>
 class PoisonedBuffer {
  public:

@@ -87,7 +87,7 @@ uint32_t AddedTokens::child_of(uint32_t node, uint8_t byte) const {
   return child != end && child->byte == byte ? static_cast<uint32_t>(child - nodes_.data()) : kRoot;
 }
 
-/// The node of the longest text in the trie that ends with `byte` behind what led to `node`.
+/// The node of the longest text in the trie that ends with `byte` after what led to `node`.
 uint32_t AddedTokens::next(uint32_t node, uint8_t byte) const {
   for (;; node = nodes_[node].suffix) {
     const uint32_t child = child_of(node, byte);

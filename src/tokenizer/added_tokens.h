@@ -30,7 +30,7 @@ class AddedTokens {
 
  private:
   // A trie of the tokens' texts, read backwards (Aho and Corasick 1975, doi 10.1145/360825.360855).
-  // The children of a node lie next to one another, by byte, behind those of the nodes before it.
+  // The children of a node lie next to one another, by byte, after those of the nodes before it.
   struct Node {
     uint32_t children = 0;  // the first
     uint32_t suffix = 0;    // the node of its longest suffix that is in the trie

@@ -30,7 +30,7 @@ class BytePairEncoder {
   /// Appends the tokens of `word` to `ids`.
   void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const;
 
-  /// The same of a word that starts as the tokens added to `scratch` since the last merge.
+  /// Merges a word that starts as the tokens added to `scratch` since the last merge.
   void merge(Scratch& scratch, std::vector<int32_t>& ids) const;
 
  private:

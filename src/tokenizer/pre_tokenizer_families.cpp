@@ -31,7 +31,7 @@ constexpr const char* kQwen2 =
 constexpr const char* kQwen35 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
     R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|[\s]*[\r\n]+|[\s]+(?![^\s])|[\s]+)";
-// As kQwen2, but signs do not take the line breaks behind them.
+// As kQwen2, but signs do not take the line breaks after them.
 constexpr const char* kSeedCoder =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|)"
     R"([\s]*[\r\n]+|[\s]+(?![^\s])|[\s]+)";

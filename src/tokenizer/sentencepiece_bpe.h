@@ -33,12 +33,12 @@ class SentencePieceBpe {
 
   /// Appends the ids of `text`, UTF-8 of less than 512 MiB with spaces as they are; an empty text
   /// has none, whatever the prefix. A text of n bytes takes O(n log n), and memory in proportion.
-  /// Where no token has a space behind another character, as in most vocabularies, each word is
+  /// Where no token has a space after another character, as in most vocabularies, each word is
   /// joined by itself, which gives the same and is faster.
   void encode(std::string_view text, SpacePrefix prefix, std::vector<int32_t>& ids) const;
 
  private:
-  // What text may be while it is joined: the tokens, and behind them the characters that occur in
+  // What text may be while it is joined: the tokens, and after them the characters that occur in
   // tokens without being one.
   using Piece = int32_t;
   static constexpr Piece kNoPiece = -1;
@@ -59,7 +59,7 @@ class SentencePieceBpe {
 
   int32_t vocab_size_;
   int32_t unknown_;
-  bool spaces_begin_words_ = true;        // no token has a space behind another character
+  bool spaces_begin_words_ = true;        // no token has a space after another character
   std::array<int32_t, 256> byte_tokens_;  // kNoToken: none
   std::unordered_map<uint32_t, Piece> piece_of_character_;  // by its bytes, the first one highest
   std::vector<Join> joins_;                                 // by left piece, then by right piece

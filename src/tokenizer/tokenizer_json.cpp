@@ -62,7 +62,7 @@ struct Encoder : TextEncoder {
 struct JsonDecoder : TextDecoder {
   explicit JsonDecoder(const JsonNode& node) : decoder(node) {}
 
-  Decoder decoder;
+  TokenDecoder decoder;
   std::vector<std::string> tokens;  // by id
   std::vector<bool> has_token;
 

@@ -10,7 +10,7 @@ namespace heddle::tokenizer {
 /// bytes.decode("utf-8", errors="replace") does).
 [[nodiscard]] std::string replace_invalid_utf8(std::string_view bytes);
 
-/// The same for bytes that arrive in pieces, as the tokens of a stream do: the pieces that push and
+/// For bytes that arrive in pieces, as the tokens of a stream do: the pieces that push and
 /// finish return, put together, are replace_invalid_utf8 of all bytes.
 class Utf8Stream {
  public:

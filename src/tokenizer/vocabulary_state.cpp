@@ -98,7 +98,7 @@ std::vector<TokenType> types_to_encode(const Vocabulary& vocabulary, std::vector
   return types;
 }
 
-/// The same of a vocabulary of SentencePiece.
+/// The pieces of a SentencePiece vocabulary.
 std::vector<std::string> read_pieces(const Vocabulary& vocabulary,
                                      const std::vector<TokenType>& types) {
   std::vector<std::string> bytes;

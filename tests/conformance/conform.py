@@ -46,7 +46,7 @@ def git(*words):
 
 
 def head():
-    return {"what": "heddle beside other implementations, by make conformance", "commit": git("rev-parse", "--short=12", "HEAD"),
+    return {"what": "heddle and other implementations, by make conformance", "commit": git("rev-parse", "--short=12", "HEAD"),
             "changed files": len(git("status", "--porcelain").splitlines()), "date": datetime.date.today().isoformat(),
             "packages": packages()}
 

@@ -83,7 +83,7 @@ def by_sentencepiece(shipped, texts):
 
 
 def by_llama_cpp(shipped):
-    """(texts, {"ids_plain"}) that lie beside a GGUF vocabulary, or None."""
+    """(texts, {"ids_plain"}) that lie next to a GGUF vocabulary, or None."""
     beside = shipped.path.with_name(shipped.path.name + ".inp"), shipped.path.with_name(shipped.path.name + ".out")
     if not beside[0].exists():
         return None

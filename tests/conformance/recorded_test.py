@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ids that models' own tokenizers made of 46 texts and more, which lie beside their GGUF vocabularies in a pinned archive.
+"""Ids that models' own tokenizers made of 46 texts and more, which lie next to their GGUF vocabularies in a pinned archive.
 
   python3 tests/conformance/recorded_test.py HEDDLE_TOKENIZER_IDS
 

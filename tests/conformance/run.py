@@ -5,7 +5,7 @@
 
 DRIVER is the program heddle_tokenizer_ids. Each tokenizer of the pinned archives becomes a GGUF file, where it is none, and a
 tokenizer.json; both are held against the tokenizers package, and against what the file was made for: tiktoken, sentencepiece, or the ids
-that lie beside it. Every name of a pre-tokenizer is held against the package on the vocabulary of GPT-2. Texts: those of
+that lie next to it. Every name of a pre-tokenizer is held against the package on the vocabulary of GPT-2. Texts: those of
 tests/fixtures/tokenizer, and random strings. Ends with 1 where anything differs. HEDDLE_OFFLINE=1 leaves out what is not in the cache.
 """
 

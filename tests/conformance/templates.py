@@ -95,7 +95,7 @@ def first_difference(expected, got):
 
 
 def archive_folders():
-    """{package: folder} of the archives that have templates, None where that is not there offline, which is told."""
+    """{package: folder} of the archives that have templates, None where that is not there offline, which is reported."""
     sys.path.insert(0, str(ROOT / "tools"))
     import fetch_archives
 

@@ -61,6 +61,9 @@ class Rules(unittest.TestCase):
         self.assertEqual(doc_blocks.page_errors("README.md", words, []), [])
         self.assertIn("601 words, at most 600", doc_blocks.page_errors("README.md", words + "more", [])[0])
         self.assertEqual(doc_blocks.page_errors("docs/page.md", words + "more", []), [])
+        self.assertIn("2501 words, at most 2500", doc_blocks.page_errors("docs/page.md", "word " * 2501, [])[0])
+        written = "<!-- table of bench/results/x.json -->\n" + "| 1 |" * 3000 + "\n<!-- end of table -->\n"
+        self.assertEqual(doc_blocks.page_errors("docs/page.md", "word " * 2500 + written, []), [])
 
     def test_a_page_of_an_op_begins_with_an_example(self):
         for before, language, count in ((37, "cpp", 0), (39, "cpp", 1), (0, "text", 1)):

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "model/decoder/decoder_config.h"
+#include "model/config/decoder_config.h"
 
 namespace heddle::testing {
 

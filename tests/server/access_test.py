@@ -216,7 +216,7 @@ class WithoutKeys(unittest.TestCase):
 
 
 class Paths(Case):
-    """A valid adapter beside --lora-root, and every way to it."""
+    """A valid adapter outside --lora-root, and every way to it."""
 
     @classmethod
     def setUpClass(cls):

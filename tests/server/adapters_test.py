@@ -133,7 +133,7 @@ class Values(Files):
         hidden = 64
 
         def damage(values):
-            values[hidden * 257: hidden * 258] = np.nan  # of <|user|>, behind the bytes and <|end|>: no answer has it
+            values[hidden * 257: hidden * 258] = np.nan  # of <|user|>, after the bytes and <|end|>: no answer has it
 
         clean = self.generate(rows=[{"prompt": "ab"}])[1][0]["token_ids"]
         change_values(self.folder / "model" / "model.safetensors", "model.embed_tokens.weight", damage)

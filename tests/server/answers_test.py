@@ -193,7 +193,7 @@ class Answers(Case):
         lists = choice["logprobs"]
         self.assertEqual(len(lists["tokens"]), len(encoded) + 6)
         self.assertEqual(lists["text_offset"][:len(encoded)], begun)
-        self.assertEqual(lists["text_offset"][len(encoded)], len(PROMPT), "the answer begins behind the prompt")
+        self.assertEqual(lists["text_offset"][len(encoded)], len(PROMPT), "the answer begins after the prompt")
         scored = self.text(prompt=PROMPT, echo=True, logprobs=0, max_tokens=0)["choices"][0]
         self.assertEqual(scored["text"], PROMPT)
         self.assertEqual(scored["logprobs"]["text_offset"], begun)
@@ -264,7 +264,7 @@ class Answers(Case):
         self.assert_usage(kept["usage"], CONTEXT - 1, 1)
 
     def test_adapters_of_one_request_in_any_order(self):
-        """Samples and prompts of one request share what they compute; another adapter's request beside them shares nothing with it."""
+        """Samples and prompts of one request share what they compute; another adapter's concurrent request shares nothing with it."""
         alone = {name: self.text(model=name, prompt="loom" * 20)["choices"][0]["text"] for name in ("base", "a0", "a1")}
         self.assertEqual(len(set(alone.values())), 3)
         for name in ("a0", "base", "a1", "base", "a0", "a0", "base"):

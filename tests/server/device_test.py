@@ -1,4 +1,4 @@
-"""`heddle serve` on a GPU beside one on the CPU: the same greedy answers but for near ties, and the same end.
+"""`heddle serve` on a GPU and one on the CPU: the same greedy answers but for near ties, and the same end.
 
   python3 tests/server/device_test.py HEDDLE
 

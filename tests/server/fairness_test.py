@@ -1,5 +1,5 @@
-"""A hostile client beside a neighbour's stream: the tokens of the neighbour come no more than 50 ms later, at the 99th percentile, than beside
-honest requests of as many tokens. Each attack and its honest counterpart run in turns on one server, beside one neighbour.
+"""A hostile client and a neighbour's stream: the tokens of the neighbour come no more than 50 ms later, at the 99th percentile, than with
+honest requests of as many tokens. Each attack and its honest counterpart run in turns on one server, with one neighbour.
 
   python3 tests/server/fairness_test.py HEDDLE [TEST...]
 
@@ -151,7 +151,7 @@ class Fairness(Case):
         self.windows = []  # (attack, whether it is hostile, begin, end)
 
     def late(self):
-        """{attack: (p99 of the neighbour's gaps beside it, and beside its counterpart)}, and ends the neighbour."""
+        """{attack: (p99 of the neighbour's gaps during it, and during its counterpart)}, and ends the neighbour."""
         self.stop.set()
         came = self.pipe.recv()
         self.neighbour.join()
@@ -193,7 +193,7 @@ class Fairness(Case):
             found = self.late()
             late = {name: both for name, both in found.items() if both[0] > both[1] + ALLOWED}
             for name, (hostile, honest) in found.items():
-                print(f"{name}: {hostile * 1e3:.1f} ms beside it, {honest * 1e3:.1f} ms beside honest requests" + ("  LATE" if name in late else ""))
+                print(f"{name}: {hostile * 1e3:.1f} ms during it, {honest * 1e3:.1f} ms during honest requests" + ("  LATE" if name in late else ""))
             if not late:
                 return
             self.setUp()

@@ -56,7 +56,7 @@ REFUSED = [
     ("HTTP/1.2", b"GET /version HTTP/1.2\r\nHost: localhost\r\n\r\n", 505),
     ("no version", b"GET /version\r\nHost: localhost\r\n\r\n", 400),
     ("two spaces", b"GET  /version HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
-    ("a space behind the version", b"GET /version HTTP/1.1 \r\nHost: localhost\r\n\r\n", 400),
+    ("a space after the version", b"GET /version HTTP/1.1 \r\nHost: localhost\r\n\r\n", 400),
     ("a target that is no path", b"GET version HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
     ("the target of a tunnel", b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
     ("another host in the target", b"GET http://evil.example/version HTTP/1.1\r\nHost: localhost\r\n\r\n", 403),

@@ -16,7 +16,7 @@ except ImportError as error:
 
 from serve_case import Case, main
 
-TORCH_PYTHON = sys.argv.pop(2) if len(sys.argv) > 2 else ""  # what stands behind it names tests
+TORCH_PYTHON = sys.argv.pop(2) if len(sys.argv) > 2 else ""  # what stands after it names tests
 DOCS = [{"query": f"{a} and {b} make", "choices": [f" {a + b}", f" {a * b}", " nothing"], "gold": i % 3}
         for i, (a, b) in enumerate([(1, 2), (3, 4), (10, 5), (7, 7), (2, 9)])]
 TASK = """task: tiny_sums

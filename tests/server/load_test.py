@@ -1,4 +1,4 @@
-"""`heddle serve` under load and with clients that misbehave: nothing is lost or mixed, and nobody waits for a slow one."""
+"""`heddle serve` under load and with clients that misbehave: nothing is lost or mixed, and no client waits for a slow one."""
 import http.client
 import json
 import os
@@ -123,9 +123,9 @@ class Load(Case):
         return time.monotonic() - begin
 
     def is_held_up(self, read, end):
-        """Whether answers come late beside eight streams that nobody reads but for `read`, until `end` is through with them: each has more
-        than the system's buffers hold. Another program may take the processors, so late is what is late in each of five rounds, beside the
-        pace right behind the round."""
+        """Whether answers come late while eight streams are not read but for `read`, until `end` is through with them: each has more
+        than the system's buffers hold. Another program may take the processors, so late is what is late in each of five rounds, against the
+        pace right after the round."""
         before = self.pace()
         for _ in range(5):
             streams = [open_stream(self.server.port, {**ENDLESS, "logprobs": 20, "n": 6}, 4096) for _ in range(8)]
@@ -180,7 +180,7 @@ class Load(Case):
             self.assertTrue(wait_until(lambda: self.server.metric("vllm:kv_cache_usage_perc") == 0, 2))
 
     def test_adapters_that_are_reloaded_are_never_mixed(self):
-        """What is asked for after a load has its weights, and all that is asked for beside loads has one's or the other's."""
+        """What is asked for after a load has its weights, and all that is asked for during loads has one's or the other's."""
         of = {f"a{i}": self.server.complete(f"a{i}") for i in (1, 2)}
         self.assertEqual(self.server.admin("/v1/load_lora_adapter", {"lora_name": "mine", "lora_path": "a1"})[0], 200)
         stop, wrong, num_loads = threading.Event(), [], 0

@@ -22,7 +22,7 @@ from tiny_model import write_all
 HEDDLE = pathlib.Path(sys.argv[1]).resolve()
 DEVICE = os.environ.get("HEDDLE_TEST_DEVICE", "cpu")
 ADMIN_KEY = "an-admin-key-of-the-tests"
-CANARY = "canary-5f1c9e"  # in the environment and beside the root: in no response
+CANARY = "canary-5f1c9e"  # in the environment and next to the root: in no response
 
 
 def main():

@@ -49,7 +49,7 @@ def bytes_of(values, dtype):
 
 
 def safetensors_head(shapes, dtype):
-    """What stands in front of the values of tensors of these shapes, {name: shape}, which lie one behind another: padded to 8 bytes."""
+    """What precedes the values of tensors of these shapes, {name: shape}, which lie one after the other: padded to 8 bytes."""
     header, place = {}, 0
     for name, shape in shapes.items():
         size = {"F32": 4, "BF16": 2}[dtype] * math.prod(shape)

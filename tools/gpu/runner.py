@@ -101,7 +101,7 @@ class Runner:
         return result
 
     def python_tests(self, step, python, path, environment):
-        """One file of tests; some of it may be skipped, for want of a second GPU, say, but not all."""
+        """One file of tests; some of it may be skipped, for lack of a second GPU, say, but not all."""
         with tempfile.NamedTemporaryFile(suffix=".xml") as report:
             command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report.name}", path]
             code, output, seconds = self.run(command, environment)

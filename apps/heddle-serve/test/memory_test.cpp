@@ -14,7 +14,7 @@
 #include <spdlog/sinks/null_sink.h>
 #include <spdlog/spdlog.h>
 
-#include "engine/made_engine.h"
+#include "engine/face/made_engine.h"
 #include "heap_count.h"
 #include "server.h"
 

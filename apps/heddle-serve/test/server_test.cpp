@@ -19,7 +19,7 @@
 
 #include "heddle/core/error.h"
 
-#include "engine/made_engine.h"
+#include "engine/face/made_engine.h"
 
 namespace heddle::serve {
 namespace {

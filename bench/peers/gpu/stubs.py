@@ -136,7 +136,7 @@ def major_capability() -> int:
 
 
 class Setting:
-    """A setting from the environment that nobody has set."""
+    """A setting that the environment does not have."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

@@ -116,7 +116,7 @@ def sweep(
             begin = time.monotonic()
             try:
                 entry = swept(modules[package], cell, arrays, want)
-            except Exception:  # the others may be found all the same
+            except Exception:  # the others may be found still
                 traceback.print_exc()
                 continue
             winners.put(cell, package, entry)

@@ -57,7 +57,7 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Microseconds of a call, one sample for each round: in each, every graph is replayed once.
 
-    The order moves on by one from round to round. In front of each replay the GPU waits for a
+    The order moves on by one from round to round. Before each replay the GPU waits for a
     moment, so that the launch of the graph is not in its time.
     """
     names = list(launches)

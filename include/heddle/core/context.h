@@ -25,8 +25,8 @@ struct ExecContext {
   /// next one, tell each other what is done. Of this stream alone, never written by others, kept as
   /// it is from call to call. Without it some ops take one launch more, or wait longer.
   std::span<std::byte> exchange{};
-  /// CUDA: where kernels tell of wrong indices, see CudaContext::check(). Without it they read and
-  /// write as little outside their arrays, and tell nobody.
+  /// CUDA: where kernels report wrong indices, see CudaContext::check(). Without it they read and
+  /// write as little outside their arrays, but report nothing.
   FaultRecord* faults = nullptr;
 };
 

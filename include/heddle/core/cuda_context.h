@@ -42,8 +42,8 @@ class CudaContext {
   void reserve_workspace(size_t bytes);
 
   /// Waits for the stream, then throws kInvalidArgument with the text of the first fault that
-  /// kernels met since the last one was told; see Fault. While the stream is captured there is
-  /// nothing to wait for: it tells what calls before the capture left. Of a graph that replays on
+  /// kernels met since the last one was reported; see Fault. While the stream is captured there is
+  /// nothing to wait for: it reports what calls before the capture left. Of a graph that replays on
   /// another stream, wait for that one first.
   void check();
   /// The same fault without waiting for anything: nothing where there is none yet. Told once.

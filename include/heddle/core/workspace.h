@@ -10,8 +10,8 @@ namespace heddle {
 
 /// Scratch memory of one context: hands out aligned pieces of a buffer that the caller owns, from
 /// low to high.
-/// Ops take what they need within a Scope and give it back when they return. Every op that needs
-/// scratch has a pure `*_workspace_bytes` function beside it.
+/// Ops allocate what they need within a Scope and free it when they return. Every op that needs
+/// scratch has a pure `*_workspace_bytes` function.
 class Workspace {
  public:
   static constexpr size_t kAlignment = 64;

@@ -25,7 +25,7 @@ struct EngineOptions {
   int max_batch = 16;   // rows that run at once, 1 to 65536
   int num_threads = 0;  // up to 2047; 0: one per processor
   int page_size = 16;   // tokens in a page of the KV cache, 1 to 65536
-  /// Prompt tokens that one step takes in, at most. 0: 512, on a GPU 2,048, where it is never more
+  /// Most prompt tokens that one step prefills. 0: 512, on a GPU 2,048, where it is never more
   /// than 65,536.
   int prefill_chunk = 0;
   int64_t max_context = 0;  // tokens of one row, prompt and answer; 0: what the model was made for
@@ -52,10 +52,10 @@ struct EngineOptions {
   /// all are in use. 0: with adapter_dir a quarter of the memory that is available when the weights
   /// of the model are loaded, else no limit.
   int64_t adapter_memory = 0;
-  /// On a GPU bytes of host memory for copies of adapters of adapter_dir, from which they come to
-  /// the GPU beside the steps; one that is not there is read from its file again. 0: a quarter of
-  /// the host memory that is available. On the CPU adapters are in host memory anyway: it must be
-  /// 0.
+  /// On a GPU bytes of host memory for copies of adapters of adapter_dir, from which they are
+  /// copied to the GPU while steps run; one without a copy is read from its file again. 0: a
+  /// quarter of the host memory that is available. On the CPU adapters are in host memory anyway:
+  /// it must be 0.
   int64_t adapter_host_memory = 0;
   /// Adapters that the rows which run at once may use, and the bytes of these adapters' weights: a
   /// decode step reads them all. A row with a list that is longer runs alone. 0: no bound.
@@ -132,12 +132,12 @@ struct AdapterState {
   bool is_added = false;  // it stays until it is removed; else it is of EngineOptions::adapter_dir
 };
 
-/// Where the time of an engine has gone, in seconds, and what it did. A step that takes in prompt
-/// tokens counts as prefill.
+/// Where the time of an engine has gone, in seconds, and what it did. A step that prefills tokens
+/// of a prompt counts as prefill.
 struct EngineStats {
   double prefill_seconds = 0, decode_seconds = 0;
   double lora_seconds = 0;       // part of both
-  int64_t prefill_tokens = 0;    // prompt tokens taken in
+  int64_t prefill_tokens = 0;    // prompt tokens prefilled
   int64_t decode_tokens = 0;     // tokens drawn in decode steps
   int64_t generated_tokens = 0;  // tokens drawn in all steps
   int64_t prefill_steps = 0, decode_steps = 0;
@@ -152,15 +152,15 @@ struct EngineStats {
   int64_t adapter_uses = 0;       // adapters of requests that started
   int64_t adapter_loads = 0;      // adapters whose weights were brought into memory, each time
   int64_t adapter_reads = 0;      // of these, or of copies in host memory, from files
-  double adapter_seconds = 0;     // that it took, beside the steps
+  double adapter_seconds = 0;     // that it took, overlapped with the steps
   int64_t adapter_evictions = 0;  // adapters that made room in memory for others
 };
 
 /// What an engine has to do, and how full its KV cache is, at this moment.
 struct EngineLoad {
   int64_t num_waiting = 0, num_running = 0;     // requests
-  int64_t num_ended = 0;                        // those of which the next step tells the end
-  int64_t num_pages = 0, num_free_pages = 0;    // of the KV cache; free: set aside for no request
+  int64_t num_ended = 0;                        // those whose end the next step reports
+  int64_t num_pages = 0, num_free_pages = 0;    // of the KV cache; free: reserved for no request
   int64_t num_adapters = 0, adapter_bytes = 0;  // whose weights are in memory
   // Of a GPU's engine: those with a copy in host memory, or on the way there.
   int64_t num_host_adapters = 0, host_adapter_bytes = 0;
@@ -188,8 +188,8 @@ class RequestDraft {
   ~RequestDraft();
 
   /// Renders the template and tokenizes the prompt and bad_words. May run in any thread, also
-  /// beside the engine's steps and beside `encode` of other drafts. What fails ends the rows as
-  /// `submit` of the request would. To be called once, before Engine::submit.
+  /// concurrently with the engine's steps and with `encode` of other drafts. What fails ends the
+  /// rows as `submit` of the request would. To be called once, before Engine::submit.
   void encode() noexcept;
   /// Whether `encode` has texts to look at; else it takes no time.
   [[nodiscard]] bool has_texts() const;
@@ -202,8 +202,9 @@ class RequestDraft {
 };
 
 /// Runs one model with many LoRA adapters: requests go in, rows of one batch use an adapter each,
-/// events come out. A request's tokens and log-probabilities do not depend on what runs beside it,
-/// on the threads, the page size or the size of the prefill chunks. One thread owns an engine.
+/// events come out. A request's tokens and log-probabilities do not depend on what runs
+/// concurrently, on the threads, the page size or the size of the prefill chunks. One thread owns
+/// an engine.
 class Engine {
  public:
   /// Loads the model. Throws Error with the file and the field or tensor that is wrong.
@@ -214,10 +215,10 @@ class Engine {
 
   // Adapters of EngineOptions::adapter_dir need none of these calls. remove_adapter of one drops it
   // from memory, so that it is read anew when it is next asked for; one that is added under its
-  // name takes its place. has_adapter and adapter_names tell of those in memory or wanted.
+  // name takes its place. has_adapter and adapter_names know those in memory or wanted.
 
   /// Reads an adapter and copies its weights to where they are used, without a name. May run in any
-  /// thread, also beside the engine's steps. Throws as add_adapter.
+  /// thread, also while the engine runs steps. Throws as add_adapter.
   [[nodiscard]] PreparedAdapter prepare_adapter(const std::string& folder) const;
   /// What was prepared gets its name, as by the functions below; that takes no time.
   AdapterInfo add_adapter(const std::string& name, PreparedAdapter adapter);
@@ -258,7 +259,7 @@ class Engine {
   /// with prompt_logprobs compute all of theirs. Throws std::bad_alloc where there is no memory
   /// even for errors; then nothing was submitted.
   std::vector<RequestId> submit_each(Request request, std::vector<RequestVariant> each);
-  /// Both in parts, so that what takes long runs beside the steps: a draft, its `encode`, and
+  /// Both in parts, so that what takes long overlaps the steps: a draft, its `encode`, and
   /// `submit` of it. The rows have the adapters that the names stand for when the draft is made.
   /// Throws std::bad_alloc.
   [[nodiscard]] RequestDraft draft(Request request);
@@ -301,10 +302,11 @@ class Engine {
   [[nodiscard]] std::shared_ptr<const PromptTokenizer> tokenizer(const Request& request) const;
   /// The text of a conversation by a template of the caller's in place of the model's, with the
   /// base model's special tokens, under the limits of docs/chat_template.md. May run in any thread,
-  /// also beside the engine's steps. Throws Error where it is no template or passes a limit.
+  /// also while the engine runs steps. Throws Error where it is no template or passes a limit.
   [[nodiscard]] std::string render(const Request& request, const std::string& chat_template) const;
   /// Log-softmax inputs of the last prompt token, as many as the head gives: for tools and tests.
-  /// Runs beside no other request. Throws the Error with which `submit` would end the request.
+  /// No other request may be unfinished. Throws the Error with which `submit` would end the
+  /// request.
   [[nodiscard]] std::vector<float> prompt_logits(const Request& request);
 
  private:

@@ -33,7 +33,7 @@ struct SamplingOptions {
   /// are divided by it, others multiplied.
   float repetition_penalty = 1.0f;
   /// -2 to 2; 0: off. Subtracted from the logits of tokens in the answer, as in vLLM and OpenAI's
-  /// API: presence once, frequency as often as the token is there.
+  /// API: presence once, frequency once per occurrence of the token.
   float presence_penalty = 0.0f, frequency_penalty = 0.0f;
 };
 
@@ -88,7 +88,7 @@ struct Request {
   /// Instead of `adapter`: up to 64, none twice, that act together. Wherever one adapter would add
   /// its delta to a product, sum_i scale_i (alpha_i / rank_i) B_i A_i x is added, in the order of
   /// the list, those of one dtype together. One of scale 1 is `adapter`. DoRA, modules_to_save and
-  /// trainable_token_indices stand in no list but alone with scale 1, aLoRA in none with others.
+  /// trainable_token_indices may be in a list only alone and with scale 1, aLoRA only alone.
   /// Tokenizer, chat template and end tokens are those of the first.
   AdapterList adapters{};
   std::vector<TokenBias> logit_bias{};  // as in vLLM and OpenAI's API; each token once
@@ -98,10 +98,10 @@ struct Request {
   std::vector<int32_t> stop_token_ids{};  // end the answer as the end token does
   /// Words that the answer must not have, as in vLLM: where it ends with all tokens of a word but
   /// the last, that is not drawn. Of each word its tokens at the beginning of a text and, where
-  /// they are as many, behind a space; other tokens of the same text may be drawn.
+  /// they are as many, after a space; other tokens of the same text may be drawn.
   std::vector<std::string> bad_words{};
   std::vector<int32_t> allowed_token_ids{};  // none but these are drawn; empty: all
-  bool include_stop = false;                 // the text ends behind the stop string that was met
+  bool include_stop = false;                 // the text ends after the stop string that was met
   bool skip_special_tokens = false;          // control tokens of the answer have no text
   /// Events tell tokens, each when it is drawn, and the end tells the prompt's.
   bool tell_tokens = false;
@@ -129,7 +129,7 @@ enum class FinishReason : uint8_t { kStop, kLength, kError, kCancelled };
 /// "stop", "length", "error" or "cancelled".
 [[nodiscard]] const char* name(FinishReason reason);
 
-/// What programs tell errors of requests apart by; people are told by their sentences.
+/// The kind of an error of a request, for programs; people read its sentence.
 enum class RequestError : uint8_t {
   kNone,             // it did not end with kError
   kInvalidArgument,  // it is wrong, or its adapter cannot be read
@@ -166,8 +166,8 @@ class TokenTexts {
   [[nodiscard]] virtual bool is_special(int32_t id) const = 0;
 };
 
-/// Prompts to tokens, and tokens to text. Immutable, for any thread, also beside the engine's steps
-/// and when the engine is gone.
+/// Prompts to tokens, and tokens to text. Immutable, for any thread, also while the engine runs
+/// steps and after it has been destroyed.
 class PromptTokenizer {
  public:
   PromptTokenizer() = default;
@@ -204,7 +204,7 @@ struct Completion {
   // and their log-probabilities.
   std::vector<int32_t> top_token_ids{};
   std::vector<float> top_logprobs{};
-  // With prompt_logprobs: [prompt_tokens], of each of its tokens behind those in front of it, NaN
+  // With prompt_logprobs: [prompt_tokens], of each of its tokens given those before it, NaN
   // for the first, which has none; and with top_logprobs k [prompt_tokens * k], -1 and NaN there.
   std::vector<float> prompt_logprobs{};
   std::vector<int32_t> prompt_top_token_ids{};

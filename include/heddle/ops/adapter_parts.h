@@ -8,7 +8,7 @@
 
 namespace heddle {
 
-// What adapters have beside LoRA at linear layers: DoRA and lora_bias there, and rows of their own
+// What adapters have besides LoRA at linear layers: DoRA and lora_bias there, and rows of their own
 // or LoRA at the embedding and the head. Everything is f32 but for the input of linear_at. Last
 // axes are without gaps, rows of any stride. On the CPU and on CUDA, there asynchronous on
 // ctx.stream and without a workspace; they allocate nothing and can be captured. A row's bits

@@ -19,9 +19,9 @@ struct AttentionOptions {
   /// Prefill only. Attention over trees of drafts: each token's mask tells which of its sequence's
   /// q_len(i) new tokens it sees, instead of `causal`; the keys before them are all seen, and
   /// window_left holds as without.
-  ///   tree_mask        [num words] i32, last axis without gaps: the masks of a sequence behind
-  ///                    each other, ceil(q_len(i) / 32) words each; token r sees new token j where
-  ///                    bit j % 32 of word j / 32 of its mask is 1
+  ///   tree_mask        [num words] i32, last axis without gaps: the masks of a sequence one
+  ///                    after the other, ceil(q_len(i) / 32) words each; token r sees new token j
+  ///                    where bit j % 32 of word j / 32 of its mask is 1
   ///   tree_mask_indptr [num_seqs + 1] i32|i64: first word of each sequence; one without words has
   ///                    no mask: `causal` decides
   /// Positions stay those of the slots, also for `rope`: a tree whose branches share positions

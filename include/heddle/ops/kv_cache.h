@@ -54,9 +54,9 @@ struct PageTable {
   ConstTensorView last_page_len;  // [num_seqs] i32|i64: tokens in the last page, 1 to page_size
 };
 
-/// Stores the new keys and values of each sequence behind what it holds: token j of the n(i) new
-/// ones of sequence i goes to position kv_len(i) - n(i) + j. The table describes the state after
-/// the call (lengths include the new tokens).
+/// Stores the new keys and values of each sequence after those that it holds: token j of the n(i)
+/// new ones of sequence i goes to position kv_len(i) - n(i) + j. The table describes the state
+/// after the call (lengths include the new tokens).
 ///   k, v [num_tokens, num_kv_heads, head_dim]  f32|f16|bf16; rounded once where the cache has
 ///                                              another dtype
 ///   seq_indptr [num_seqs + 1]                  i32|i64: tokens of sequence i are rows

@@ -47,11 +47,12 @@ struct LinearAdapters {
 /// The product is one sum in f32 whose order depends on the path, on in_features and on the sum of
 /// out_features alone, the bias is added to it in f32, and the adapters' sums are those of
 /// lora_apply: y has the bits of the product in f32, of lora_apply to it, and of a rounding. So a
-/// row's bits depend on its own x and adapters, and neither on the rows beside it nor on which
+/// row's bits depend on its own x and adapters, and neither on the other rows nor on which
 /// adapters are loaded. Between devices the bits differ, and on CUDA between the paths.
 ///
-/// Packed weights: W is the exact value of the stored weight, and may be beside dense ones. On CUDA
-/// codes q are multiplied exactly and scaled in f32, for each 32 features k of a row (Q6_K: 16)
+/// Packed weights: W is the exact value of the stored weight, and slices may be packed or dense in
+/// one call. On CUDA codes q are multiplied exactly and scaled in f32, for each 32 features k of a
+/// row (Q6_K: 16)
 ///   sum += (d s) sum_k q_k x_k + m sum_k x_k        m of the formats with a minimum
 /// in one order that the shapes and formats of the slices determine; kPrompt rounds W to x's dtype
 /// instead, once.
@@ -60,7 +61,7 @@ struct LinearAdapters {
 /// tables are entries with is_aligned, and W begins at 16 bytes with rows multiples of 16 bytes
 /// apart:
 ///   kDecode  one launch for up to 128 rows without adapters, two with them, the second of which
-///            multiplies beside the first where the context has exchange memory
+///            overlaps the first where the context has exchange memory
 ///   kPrompt  one launch for all rows without adapters; with them three for each four slices,
 ///            where the plan groups all rows
 /// Packed weights of up to four slices with adapters take A x, the products and B h in launches of

@@ -138,7 +138,7 @@ void lora_plan(const ExecContext& ctx, TensorView plan, const LoraBatch& batch, 
 /// needs as much as lora_apply of one slice, and lora_expand as much as with in_features = 0.
 [[nodiscard]] size_t lora_apply_workspace_bytes(Device device, int64_t num_tokens,
                                                 int64_t in_features, int num_slices, int max_rank);
-/// The same for a batch with pairs, however many. out_features: of all slices together, those whose
+/// For a batch with pairs, however many. out_features: of all slices together, those whose
 /// y is f32 left out.
 [[nodiscard]] size_t lora_pairs_workspace_bytes(Device device, int64_t num_tokens,
                                                 int64_t in_features, int64_t out_features,

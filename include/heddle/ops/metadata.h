@@ -31,8 +31,8 @@ namespace heddle {
 /// A row longer than the table's width keeps its room in `ragged`; the entries that the table lacks
 /// are skipped.
 /// `total`, where given, is the sum that the caller has sized `ragged` for: another sum is an
-/// error; on a GPU, where nobody waits for the sum, only with HEDDLE_VALIDATE=1. Source: the
-/// metadata kernels of LoRAX and TGI, as for the next four.
+/// error; on a GPU, where the host does not wait for the sum, only with HEDDLE_VALIDATE=1. Source:
+/// the metadata kernels of LoRAX and TGI, as for the next four.
 void block_tables_to_ragged(const ExecContext& ctx, TensorView ragged, ConstTensorView block_tables,
                             ConstTensorView input_lengths, ConstTensorView cache_lengths,
                             std::optional<int64_t> fill_value = std::nullopt,
@@ -101,11 +101,11 @@ struct PrepareBatchOutputs {
 
   // Adapters, three forms of the same: slot_ids is for LoraBatch::from_ids, the segments are for
   // LoraBatch::from_segments.
-  TensorView slot_ids;        // [num_tokens]     padding, and rows without an adapter: kNoAdapter
-  TensorView seg_starts;      // [num_segments]   first row; padding: 0
-  TensorView seg_ends;        // [num_segments]   behind the last row; padding: 0, an empty segment
-  TensorView seg_slots;       // [num_segments]   padding: kNoAdapter
-  TensorView adapter_rows;    // [num_tokens]     rows with an adapter, by slot; padding: -1
+  TensorView slot_ids;      // [num_tokens]     padding, and rows without an adapter: kNoAdapter
+  TensorView seg_starts;    // [num_segments]   first row; padding: 0
+  TensorView seg_ends;      // [num_segments]   one past the last row; padding: 0, an empty segment
+  TensorView seg_slots;     // [num_segments]   padding: kNoAdapter
+  TensorView adapter_rows;  // [num_tokens]     rows with an adapter, by slot; padding: -1
   TensorView adapter_indptr;  // [num_slots + 1]  first entry of each slot in adapter_rows
 
   // In and out: ids of the requests by position; takes those that this step brings. Nothing else in

@@ -38,7 +38,7 @@ struct YarnRopeScaling {
 /// What YaRN's attention factor is where a model gives none: m(factor, 1), with m(factor, s) =
 /// 0.1 s ln(factor) + 1, and 1 for a factor up to 1.
 [[nodiscard]] double yarn_attention_factor(double factor);
-/// The same for models that give mscale and mscale_all_dim, both other than 0: m(factor, mscale) /
+/// For models that give mscale and mscale_all_dim, both other than 0: m(factor, mscale) /
 /// m(factor, mscale_all_dim).
 [[nodiscard]] double yarn_attention_factor(double factor, double mscale, double mscale_all_dim);
 

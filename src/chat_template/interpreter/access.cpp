@@ -100,11 +100,11 @@ Value Interpreter::attribute(const Value& object, const std::string& name) {
 
 Value Interpreter::item(const Value& object, const Value& key) {
   if (object.is_undefined()) throw Error(ErrorCode::kInvalidArgument, object.why_undefined());
-  const Sequence* sequence = object.sequence();
+  const SequenceValue* sequence = object.sequence();
   if (object.dict() != nullptr) {
     const Value* value = find_key(budget, *object.dict(), key);
     if (value != nullptr) return *value;
-  } else if (sequence != nullptr && sequence->kind <= Sequence::Kind::kRange) {
+  } else if (sequence != nullptr && sequence->kind <= SequenceValue::Kind::kRange) {
     const Value* value = item_at(sequence->items, key);
     if (value != nullptr) return *value;
   } else if (object.is_string() && key.is_integral()) {

@@ -225,10 +225,10 @@ Interpreter::Flow Interpreter::execute_filter_block(const Stmt& statement) {
   return flow;
 }
 
-void Interpreter::assign(const Target& target, Value value) {
-  if (target.kind == Target::Kind::kName) {
+void Interpreter::assign(const AssignTarget& target, Value value) {
+  if (target.kind == AssignTarget::Kind::kName) {
     scope_->assign(budget, target.name, std::move(value));
-  } else if (target.kind == Target::Kind::kAttribute) {
+  } else if (target.kind == AssignTarget::Kind::kAttribute) {
     const Value* object = scope_->find(budget, target.name);
     Namespace* space = object == nullptr ? nullptr : object->name_space();
     HEDDLE_CHECK(space != nullptr, "an attribute can be assigned only to a namespace");

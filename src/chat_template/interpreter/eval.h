@@ -68,7 +68,7 @@ class Interpreter {
   Flow collect_block(const Stmt& statement, Value& text);
   Values select_items(const Stmt& statement, Values items);
   Value bind(const Macro& macro);
-  void assign(const Target& target, Value value);
+  void assign(const AssignTarget& target, Value value);
   void print(const Value& value);
   Value call_macro(const BoundMacro& bound, Arguments arguments);
   void give_parameters(const Macro& macro, Scope& scope, Arguments arguments,

@@ -194,7 +194,7 @@ Value apply_sign(std::string_view op, const Value& a) {
 Value apply_slice(Budget& budget, const Value& s, const Value* start, const Value* stop,
                   const Value* step) {
   if (s.is_undefined()) throw Error(ErrorCode::kInvalidArgument, s.why_undefined());
-  HEDDLE_CHECK(is_repeatable(s) || s.is_sequence(Sequence::Kind::kRange), "a slice of a ",
+  HEDDLE_CHECK(is_repeatable(s) || s.is_sequence(SequenceValue::Kind::kRange), "a slice of a ",
                s.type_name());
   budget.spend_bytes(kObjectBytes);
   if (s.is_string()) budget.spend_bytes(s.bytes().size(), 2);  // to count, and to find the slice in

@@ -29,7 +29,7 @@ Value range(Call& call) {
     items.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) break;
   }
-  return Value::sequence(Sequence::Kind::kRange, std::move(items));
+  return Value::sequence(SequenceValue::Kind::kRange, std::move(items));
 }
 
 /// The attributes of namespace(...) and the entries of dict(...): a dict, then named values.

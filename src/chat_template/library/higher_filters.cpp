@@ -22,7 +22,7 @@ const Callable& callable_named(const Value& name, bool is_test) {
   return *callable;
 }
 
-/// The arguments behind the first `count`, for the filter or test that is applied.
+/// The arguments after the first `count`, for the filter or test that is applied.
 Arguments arguments_after(Call& call, size_t count) {
   const auto& positional = call.raw.positional;
   call.interpreter.budget.spend_steps(positional.size());

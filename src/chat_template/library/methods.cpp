@@ -15,27 +15,27 @@ Value get(Call& call) {
   return call.arg(1) == nullptr ? Value(None{}) : *call.arg(1);
 }
 
-Value view(Call& call, Sequence::Kind kind) {
+Value view(Call& call, SequenceValue::Kind kind) {
   const auto& entries = call.self.dict()->entries;
   Budget& budget = call.interpreter.budget;
   budget.spend_bytes(entries.size(), sizeof(Value));
-  if (kind == Sequence::Kind::kItems) {
+  if (kind == SequenceValue::Kind::kItems) {
     budget.spend_bytes(entries.size(), 2 * sizeof(Value) + kObjectBytes);
   }
   Values items;
   items.reserve(entries.size());
   for (const auto& [key, value] : entries) {
-    if (kind == Sequence::Kind::kItems) {
+    if (kind == SequenceValue::Kind::kItems) {
       items.push_back(Value::tuple({key, value}));
     } else {
-      items.push_back(kind == Sequence::Kind::kKeys ? key : value);
+      items.push_back(kind == SequenceValue::Kind::kKeys ? key : value);
     }
   }
   return Value::sequence(kind, std::move(items));
 }
-Value items(Call& call) { return view(call, Sequence::Kind::kItems); }
-Value keys(Call& call) { return view(call, Sequence::Kind::kKeys); }
-Value values(Call& call) { return view(call, Sequence::Kind::kValues); }
+Value items(Call& call) { return view(call, SequenceValue::Kind::kItems); }
+Value keys(Call& call) { return view(call, SequenceValue::Kind::kKeys); }
+Value values(Call& call) { return view(call, SequenceValue::Kind::kValues); }
 
 bool is_item(Call& call, const Value& item) {
   return is_same_or_equal(call.interpreter.budget, item, *call.arg(0));
@@ -133,7 +133,7 @@ const Callable* find_method(const Value& self, std::string_view name) {
   if (self.loop() != nullptr) return find_in(kLoopMethods, name);
   if (self.is_list() && find_in(kListMethods, name) != nullptr) return find_in(kListMethods, name);
   const bool has_methods =
-      self.is_list() || self.is_tuple() || self.is_sequence(Sequence::Kind::kRange);
+      self.is_list() || self.is_tuple() || self.is_sequence(SequenceValue::Kind::kRange);
   return has_methods ? find_in(kSequenceMethods, name) : nullptr;
 }
 
@@ -149,7 +149,7 @@ bool is_missing_attribute(const Value& self, std::string_view name) {
   if (self.is_float()) return is_in(kMissingFloat, name);
   return self.macro() != nullptr || self.function() != nullptr || self.method() != nullptr ||
          self.iterator() != nullptr ||
-         (self.sequence() != nullptr && self.sequence()->kind >= Sequence::Kind::kRange);
+         (self.sequence() != nullptr && self.sequence()->kind >= SequenceValue::Kind::kRange);
 }
 
 }  // namespace heddle::chat_template

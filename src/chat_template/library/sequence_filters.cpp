@@ -56,7 +56,7 @@ Value reverse(Call& call) {
     const Value minus_one = int64_t{-1};
     return apply_slice(call.interpreter.budget, call.self, nullptr, nullptr, &minus_one);
   }
-  // What has no order from behind is made a list first, which is no generator and can be taken
+  // What cannot be walked backwards is made a list first, which is no generator and can be taken
   // twice.
   const bool is_list = call.self.iterator() != nullptr;
   Values items = call.interpreter.iterate(call.self);

@@ -23,7 +23,7 @@ bool is_iterable(const Value& value) {
 }
 bool is_sequence(const Value& value) {  // has a length and items
   return value.is_undefined() || value.is_string() || value.dict() != nullptr ||
-         (value.sequence() != nullptr && value.sequence()->kind <= Sequence::Kind::kRange);
+         (value.sequence() != nullptr && value.sequence()->kind <= SequenceValue::Kind::kRange);
 }
 
 Value is_divisible(Call& call) { return is_number(call, remainder(call, *call.arg(0)), 0); }

@@ -114,7 +114,7 @@ Value mark_safe(Call& call) { return Value(to_text(call.interpreter.budget, call
 
 /// The two texts of `separators`.
 void read_separators(Budget& budget, const Value& separators, JsonStyle& style) {
-  const Sequence* pair = separators.sequence();
+  const SequenceValue* pair = separators.sequence();
   HEDDLE_CHECK(pair != nullptr && pair->items.size() == 2 && pair->items[0].is_string() &&
                    pair->items[1].is_string(),
                "tojson takes two strings as separators");

@@ -57,12 +57,12 @@ struct Expr {
 };
 
 /// What a value is assigned to: a name, an attribute of a namespace, or several of them.
-struct Target {
+struct AssignTarget {
   enum class Kind : uint8_t { kName, kAttribute, kTuple };
   Kind kind;
   NameId name{};
   std::string attribute{};
-  std::vector<Target> items{};
+  std::vector<AssignTarget> items{};
 };
 
 struct Parameter {
@@ -95,7 +95,7 @@ struct Stmt {
   std::string text{};
   ExprPtr expr{};
   ExprPtr condition{};
-  Target target{};
+  AssignTarget target{};
   std::vector<Clause> clauses{};
   Body body{};
   Body otherwise{};

@@ -18,7 +18,7 @@ int digit_value(char c) {
   return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : 99;
 }
 
-/// Reads up to `most` digits at body[pos], which moves behind them.
+/// Reads up to `most` digits at body[pos], which moves after them.
 char32_t read_digits(std::string_view body, size_t& pos, int least, int most, int base) {
   char32_t value = 0;
   int count = 0;

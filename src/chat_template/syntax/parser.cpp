@@ -232,7 +232,7 @@ void Parser::parse_macro_body(Macro& macro, std::string_view end) {
 /// {% with a = 1, b = 2 %}: all values are those of before the block.
 Stmt Parser::parse_with() {
   Stmt statement{.kind = Stmt::Kind::kScope};
-  statement.target.kind = Target::Kind::kTuple;
+  statement.target.kind = AssignTarget::Kind::kTuple;
   statement.expr = make(Expr::Kind::kTuple, current().line);
   while (!at(Kind::kTagEnd)) {
     if (!statement.target.items.empty()) expect_operator(",");
@@ -256,7 +256,7 @@ void Parser::parse_print(Body& body) {
 /// Marks what the model has said, for training; here it prints its body.
 Stmt Parser::parse_generation() {
   Stmt statement{.kind = Stmt::Kind::kScope};
-  statement.target.kind = Target::Kind::kTuple;
+  statement.target.kind = AssignTarget::Kind::kTuple;
   const Temporarily loops(loops_, 0);
   statement.body = parse_scope({"endgeneration"});
   expect_word("endgeneration");
@@ -270,10 +270,10 @@ Stmt Parser::parse_jump(Stmt::Kind kind) {
   return {.kind = kind};
 }
 
-Target Parser::parse_target(bool with_attributes) {
-  Target first = parse_target_item(with_attributes);
+AssignTarget Parser::parse_target(bool with_attributes) {
+  AssignTarget first = parse_target_item(with_attributes);
   if (!at_operator(",")) return first;
-  Target tuple{.kind = Target::Kind::kTuple};
+  AssignTarget tuple{.kind = AssignTarget::Kind::kTuple};
   tuple.items.push_back(std::move(first));
   while (skip_operator(",")) {
     if (at_word("in") || at_operator("=") || at_operator(")")) break;
@@ -282,22 +282,22 @@ Target Parser::parse_target(bool with_attributes) {
   return tuple;
 }
 
-Target Parser::parse_target_item(bool with_attributes) {
+AssignTarget Parser::parse_target_item(bool with_attributes) {
   const Nesting nesting(*this);
   if (skip_operator("(")) {
-    Target target = parse_target(false);
+    AssignTarget target = parse_target(false);
     expect_operator(")");
     return target;
   }
   const std::string name = expect_variable();
   if (at_operator(".") && with_attributes) {
     take();
-    return {.kind = Target::Kind::kAttribute,
+    return {.kind = AssignTarget::Kind::kAttribute,
             .name = intern(name),
             .attribute = expect_name("an attribute")};
   }
   if (name == "loop") refuse("an assignment to 'loop'");
-  return {.kind = Target::Kind::kName, .name = intern(name)};
+  return {.kind = AssignTarget::Kind::kName, .name = intern(name)};
 }
 
 std::shared_ptr<Program> parse_template(std::string_view source) {

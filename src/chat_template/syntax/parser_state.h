@@ -66,8 +66,8 @@ class Parser {
   Body parse_block(std::initializer_list<std::string_view> ends);
   Body parse_scope(std::initializer_list<std::string_view> ends);
   void end_tag(std::string_view word);
-  Target parse_target(bool with_attributes);
-  Target parse_target_item(bool with_attributes);
+  AssignTarget parse_target(bool with_attributes);
+  AssignTarget parse_target_item(bool with_attributes);
 
   // Expressions, from the loosest binding to the tightest.
   ExprPtr parse_tuple(bool with_conditional = true, bool in_parentheses = false);

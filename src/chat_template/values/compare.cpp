@@ -41,7 +41,7 @@ bool is_equal_dict(Budget& budget, const Dict& a, const Dict& b) {
   return true;
 }
 
-/// The same for equal values. What is neither number, text nor tuple is rare as an item, and shares
+/// Equal for equal values. What is neither number, text nor tuple is rare as an item, and shares
 /// one number.
 size_t hash_of(Budget& budget, const Value& value) {
   budget.spend_steps(1);
@@ -80,9 +80,10 @@ bool is_equal(Budget& budget, const Value& a, const Value& b) {
   if (a.dict() != nullptr && b.dict() != nullptr)
     return is_equal_dict(budget, *a.dict(), *b.dict());
   if (a.sequence() == nullptr || b.sequence() == nullptr) return a.is_same(b);
-  const Sequence &x = *a.sequence(), &y = *b.sequence();
-  if (x.kind == Sequence::Kind::kValues || y.kind == Sequence::Kind::kValues) return a.is_same(b);
-  const auto is_view = [](Sequence::Kind kind) { return kind >= Sequence::Kind::kKeys; };
+  const SequenceValue &x = *a.sequence(), &y = *b.sequence();
+  if (x.kind == SequenceValue::Kind::kValues || y.kind == SequenceValue::Kind::kValues)
+    return a.is_same(b);
+  const auto is_view = [](SequenceValue::Kind kind) { return kind >= SequenceValue::Kind::kKeys; };
   if (is_view(x.kind) && is_view(y.kind)) {
     throw_error(ErrorCode::kUnsupported, "comparing views of dicts");
   }

@@ -99,8 +99,8 @@ class ReprWriter {
                   value.iterator() != nullptr ? ": apply the filter list first" : "");
     }
   }
-  void write_sequence(const Sequence& sequence) {
-    using Kind = Sequence::Kind;
+  void write_sequence(const SequenceValue& sequence) {
+    using Kind = SequenceValue::Kind;
     if (sequence.kind == Kind::kRange) {
       throw_error(ErrorCode::kUnsupported, "printing a range: apply the filter list first");
     }

@@ -15,7 +15,7 @@ namespace heddle::chat_template::text {
 /// Strict UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF. All functions below
 /// assume it.
 bool is_utf8(std::string_view s);
-/// The code point at byte `pos`, which moves behind it.
+/// The code point at byte `pos`, which moves after it.
 char32_t next_code_point(std::string_view s, size_t& pos);
 /// The code point before byte `pos`, which moves to its start.
 char32_t previous_code_point(std::string_view s, size_t& pos);

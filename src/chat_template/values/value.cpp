@@ -36,10 +36,10 @@ Value Value::undefined(std::string why) {
   return value;
 }
 
-Value Value::sequence(Sequence::Kind kind, Values items) {
+Value Value::sequence(SequenceValue::Kind kind, Values items) {
   const Nesting nesting = nesting_of(items);
-  return std::make_shared<const Sequence>(
-      Sequence{kind, std::move(items), nesting.depth, nesting.holds_namespace});
+  return std::make_shared<const SequenceValue>(
+      SequenceValue{kind, std::move(items), nesting.depth, nesting.holds_namespace});
 }
 
 Value Value::iterator(Values items) {

@@ -34,7 +34,7 @@ struct String {
   std::string bytes;     // UTF-8
   bool is_safe = false;  // made by `safe` or `escape`: `escape` leaves it alone
 };
-struct Sequence {
+struct SequenceValue {
   enum class Kind : uint8_t { kList, kTuple, kRange, kKeys, kValues, kItems };
   Kind kind = Kind::kList;
   Values items;
@@ -53,17 +53,17 @@ struct Namespace {
 struct Iterator {
   Values items;
   size_t next = 0;
-  int depth = 1;  // as for Sequence
+  int depth = 1;  // as for SequenceValue
   bool holds_namespace = false;
 };
 /// The variable `loop` of a for statement.
 struct Loop {
-  std::shared_ptr<const Sequence> items;
+  std::shared_ptr<const SequenceValue> items;
   int64_t index0 = 0;
   int64_t depth0 = 0;
-  const Stmt* recursive = nullptr;                         // what a call of the loop runs again
-  Scope* scope = nullptr;                                  // around that statement
-  std::shared_ptr<const Sequence> last_changed = nullptr;  // of loop.changed()
+  const Stmt* recursive = nullptr;  // what a call of the loop runs again
+  Scope* scope = nullptr;           // around that statement
+  std::shared_ptr<const SequenceValue> last_changed = nullptr;  // of loop.changed()
 };
 /// A macro and the scope that it stands in. No value outlives a scope that it points to: variables
 /// are set in the innermost scope, macros return text, and namespaces hold no loop or local macro.
@@ -89,16 +89,18 @@ class Value {
   Value(std::shared_ptr<Namespace> space) : data_(std::move(space)) {}
   Value(std::shared_ptr<Iterator> iterator) : data_(std::move(iterator)) {}
   Value(std::shared_ptr<Loop> loop) : data_(std::move(loop)) {}
-  Value(std::shared_ptr<const Sequence> sequence) : data_(std::move(sequence)) {}
+  Value(std::shared_ptr<const SequenceValue> sequence) : data_(std::move(sequence)) {}
   Value(std::shared_ptr<const BoundMethod> method) : data_(std::move(method)) {}
   Value(std::shared_ptr<const BoundMacro> macro) : data_(std::move(macro)) {}
   Value(const Callable* function) : data_(function) {}
   Value(const void*) = delete;  // no pointer becomes a bool
 
   static Value undefined(std::string why);
-  static Value sequence(Sequence::Kind kind, Values items);
-  static Value list(Values items) { return sequence(Sequence::Kind::kList, std::move(items)); }
-  static Value tuple(Values items) { return sequence(Sequence::Kind::kTuple, std::move(items)); }
+  static Value sequence(SequenceValue::Kind kind, Values items);
+  static Value list(Values items) { return sequence(SequenceValue::Kind::kList, std::move(items)); }
+  static Value tuple(Values items) {
+    return sequence(SequenceValue::Kind::kTuple, std::move(items));
+  }
   static Value dict(std::vector<std::pair<Value, Value>> entries);
   static Value iterator(Values items);
   /// The values of a JSON document; throws Error(kInvalidArgument) where it nests too deep, holds
@@ -115,9 +117,9 @@ class Value {
   [[nodiscard]] bool is_integral() const { return is_int() || is_bool(); }
   [[nodiscard]] bool is_number() const { return is_integral() || is_float(); }
   [[nodiscard]] bool is_string() const { return string() != nullptr; }
-  [[nodiscard]] bool is_list() const { return is_sequence(Sequence::Kind::kList); }
-  [[nodiscard]] bool is_tuple() const { return is_sequence(Sequence::Kind::kTuple); }
-  [[nodiscard]] bool is_sequence(Sequence::Kind kind) const {
+  [[nodiscard]] bool is_list() const { return is_sequence(SequenceValue::Kind::kList); }
+  [[nodiscard]] bool is_tuple() const { return is_sequence(SequenceValue::Kind::kTuple); }
+  [[nodiscard]] bool is_sequence(SequenceValue::Kind kind) const {
     return sequence() != nullptr && sequence()->kind == kind;
   }
   [[nodiscard]] bool is_callable() const;
@@ -132,7 +134,7 @@ class Value {
 
   // Each is null where the value is something else.
   [[nodiscard]] const String* string() const { return get<const String>(); }
-  [[nodiscard]] const Sequence* sequence() const { return get<const Sequence>(); }
+  [[nodiscard]] const SequenceValue* sequence() const { return get<const SequenceValue>(); }
   [[nodiscard]] const Dict* dict() const { return get<const Dict>(); }
   [[nodiscard]] Namespace* name_space() const { return get<Namespace>(); }
   [[nodiscard]] Iterator* iterator() const { return get<Iterator>(); }
@@ -140,8 +142,8 @@ class Value {
   [[nodiscard]] const BoundMethod* method() const { return get<const BoundMethod>(); }
   [[nodiscard]] const BoundMacro* macro() const { return get<const BoundMacro>(); }
   [[nodiscard]] const Callable* function() const { return get_raw<Callable>(); }
-  [[nodiscard]] std::shared_ptr<const Sequence> shared_sequence() const {
-    return std::get<std::shared_ptr<const Sequence>>(data_);
+  [[nodiscard]] std::shared_ptr<const SequenceValue> shared_sequence() const {
+    return std::get<std::shared_ptr<const SequenceValue>>(data_);
   }
 
   /// Lists and dicts inside one another; 0 for anything else.
@@ -171,7 +173,7 @@ class Value {
   }
 
   std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const String>,
-               std::shared_ptr<const Sequence>, std::shared_ptr<const Dict>,
+               std::shared_ptr<const SequenceValue>, std::shared_ptr<const Dict>,
                std::shared_ptr<Namespace>, std::shared_ptr<Iterator>, std::shared_ptr<Loop>,
                std::shared_ptr<const BoundMethod>, std::shared_ptr<const BoundMacro>,
                const Callable*>

@@ -20,7 +20,7 @@ namespace heddle::cuda {
 
 inline constexpr int kSwizzledBlockBytes = 8 * kSwizzledRowBytes;  // of 8 rows
 
-/// How the instruction is told where such rows begin, at a multiple of 1024 bytes. 32 bytes further
+/// The descriptor of such rows, which begin at a multiple of 1024 bytes. 32 bytes further
 /// (16 elements) are 2 more.
 [[nodiscard]] __device__ inline uint64_t matrix_descriptor(const void* rows) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kAnyLeadingStep = uint64_t{1} << 16;
@@ -48,7 +48,7 @@ __device__ void wgmma(float (&d)[16], uint64_t a, uint64_t b);
 template <class T>
 __device__ void wgmma(float (&d)[32], uint64_t a, uint64_t b);
 
-/// The same for N = 128 or 256, of which d has 64 or 128 sums of a lane; without `accumulate` d = a
+/// For N = 128 or 256, of which d has 64 or 128 sums of a lane; without `accumulate` d = a
 /// b^T.
 template <class T>
 __device__ void wgmma(float (&d)[64], uint64_t a, uint64_t b, bool accumulate);
@@ -79,7 +79,7 @@ __device__ void wgmma(float (&d)[128], uint64_t a, uint64_t b, bool accumulate);
   "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, "   \
   "%127"
-// name: of the type; n: N; sums: of a lane; a, b: places of the operands behind the sums.
+// name: of the type; n: N; sums: of a lane; a, b: places of the operands after the sums.
 #define HEDDLE_WGMMA(Type, name, n, sums, a_place, b_place)                                  \
   template <>                                                                                \
   __device__ inline void wgmma<Type>(float(&d)[sums], uint64_t a, uint64_t b) {              \

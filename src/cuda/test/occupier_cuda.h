@@ -30,7 +30,7 @@ __device__ inline uint64_t nanoseconds() {
 
 // Every block holds an SM until the host says stop. After limit_ns it leaves and says so: a test
 // that fails, not one that hangs. Grid: the SMs to hold; block: one thread; dynamic shared memory:
-// all that a block can have, so that no other block fits beside.
+// all that a block can have, so that no other block fits on the SM.
 static __global__ void occupy_kernel(volatile OccupierSignals* signals, uint64_t limit_ns) {
   signals->started[blockIdx.x] = 1;
   const uint64_t begin = nanoseconds();

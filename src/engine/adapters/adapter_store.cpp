@@ -8,7 +8,7 @@
 
 #include "engine/adapters/row_adapters.h"
 #include "engine/adapters/settled_read.h"
-#include "engine/sequence.h"
+#include "engine/rows/sequence.h"
 #include "files/printable.h"
 #include "model/adapters/open_adapter.h"
 

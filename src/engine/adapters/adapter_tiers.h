@@ -6,7 +6,7 @@
 
 #include "engine/adapters/adapter_plan.h"
 #include "engine/adapters/known_adapter.h"
-#include "engine/model_runner.h"
+#include "engine/runner/model_runner.h"
 
 namespace heddle {
 

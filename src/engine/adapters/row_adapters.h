@@ -3,7 +3,7 @@
 #include "heddle/engine/request.h"
 
 #include "engine/adapters/adapter_store.h"
-#include "engine/sequence.h"
+#include "engine/rows/sequence.h"
 
 namespace heddle {
 

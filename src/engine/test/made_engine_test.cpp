@@ -1,4 +1,4 @@
-#include "engine/made_engine.h"
+#include "engine/face/made_engine.h"
 
 #include <gtest/gtest.h>
 

@@ -7,12 +7,12 @@
 #include "heddle/ops/linear.h"
 
 #include "core/device_bytes.h"
-#include "engine/engine_context.h"
-#include "engine/engine_options.h"
+#include "engine/face/engine_options.h"
+#include "engine/runner/engine_context.h"
 #include "engine/test/tiny_model.h"
 #include "expect_error.h"
-#include "model/decoder/decoder_weights.h"
 #include "model/source/made_model.h"
+#include "model/weights/decoder_weights.h"
 
 namespace heddle {
 namespace {

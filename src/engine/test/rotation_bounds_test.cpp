@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/made_engine.h"
+#include "engine/face/made_engine.h"
 #include "engine/test/engine_cases.h"
 #include "engine/test/test_device.h"
 #include "random.h"

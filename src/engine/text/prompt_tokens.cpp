@@ -4,7 +4,7 @@
 
 #include "heddle/core/error.h"
 
-#include "engine/requests/request_check.h"
+#include "engine/options/request_check.h"
 #include "model/model_text.h"
 
 namespace heddle {

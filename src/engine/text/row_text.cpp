@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <utility>
 
-#include "engine/requests/model_defaults.h"
+#include "engine/options/model_defaults.h"
 
 namespace heddle {
 namespace {

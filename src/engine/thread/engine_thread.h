@@ -17,7 +17,7 @@
 
 #include "heddle/engine/engine.h"
 
-#include "engine/requests/row_failure.h"
+#include "engine/rows/row_failure.h"
 #include "engine/thread/event_queue.h"
 
 namespace heddle {

@@ -52,10 +52,10 @@ TEST_F(BoundedOpen, RefusesWhatLeadsOut) {
   fs::create_symlink(folder_.path() / "secret", root_ / "absolute");
   fs::create_symlink("relative", root_ / "twice");
   fs::create_directory_symlink("..", root_ / "up");
-  fs::create_directories(folder_.path() / "root-beside");
-  folder_.write("root-beside/file", "outside");
+  fs::create_directories(folder_.path() / "root-neighbour");
+  folder_.write("root-neighbour/file", "outside");
   for (const char* name :
-       {"relative", "absolute", "twice", "up/secret", "../secret", "../root-beside/file"}) {
+       {"relative", "absolute", "twice", "up/secret", "../secret", "../root-neighbour/file"}) {
     expect_invalid({name, "is a link that leads out of ", "/root"},
                    [&] { (void)text(root_ / name, bounds_); });
   }

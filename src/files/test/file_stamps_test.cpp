@@ -42,7 +42,7 @@ TEST(FileStamps, AreSettledAHundredMillisecondsLater) {
       wait_until_settled("a", milliseconds(2000), [&] { return stamps_of(paths); });
   EXPECT_TRUE(are_settled(settled, file_time_now()));
   EXPECT_EQ(settled, stamps_of(paths));
-  // Those of a file that is old already are there at once.
+  // Those of an old file are returned at once.
   const auto begin = steady_clock::now();
   (void)wait_until_settled("a", milliseconds(0), [&] { return stamps_of(paths); });
   EXPECT_LT(steady_clock::now() - begin, milliseconds(90));

@@ -186,7 +186,7 @@ TEST(JsonTree, ACopyEndsWithoutAskingForMemory) {
   EXPECT_EQ(testing::num_heap_allocations(), num_allocations);
 }
 
-/// Each call that asks for memory fails in turn; texts whose end is wrong leave half a tree.
+/// Each allocation fails in turn; texts whose end is wrong leave half a tree.
 TEST(JsonTree, IsReadOrRefusedWithoutMemory) {
   const std::string half = kNested.substr(0, kNested.size() - 1);
   for (const std::string& text : {kNested, half, half + R"(,"m":[{"n":[1)", half + R"(,"a":1})"}) {

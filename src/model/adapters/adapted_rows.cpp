@@ -9,7 +9,7 @@
 #include "heddle/core/dispatch.h"
 #include "heddle/ops/adapter_parts.h"
 
-#include "model/adapters/device_values.h"
+#include "model/weights/device_values.h"
 
 namespace heddle::model {
 namespace {

@@ -5,7 +5,7 @@
 #include "heddle/core/context.h"
 
 #include "model/adapters/adapter.h"
-#include "model/decoder/matrix.h"
+#include "model/weights/matrix.h"
 
 namespace heddle::model {
 

@@ -9,7 +9,7 @@
 #include "files/bounded_open.h"
 #include "files/gguf.h"
 #include "model/adapters/adapter.h"
-#include "model/decoder/decoder_config.h"
+#include "model/config/decoder_config.h"
 
 namespace heddle::model {
 

@@ -1,5 +1,5 @@
+#include "model/config/rotation_settings.h"
 #include "model/families/families.h"
-#include "model/source/rotation_settings.h"
 
 namespace heddle::model {
 namespace {
@@ -30,8 +30,6 @@ constexpr std::string_view kDefaults =
 /// A Llama with scales of its embedding, residuals, scores and logits.
 const Family kGranite = {.name = "granite",
                          .architecture = "GraniteForCausalLM",
-                         .gguf_architecture = "granite",
-                         .model_type = "granite",
                          .folder_defaults = kDefaults,
                          .read = read_granite};
 

@@ -1,5 +1,5 @@
+#include "model/config/rotation_settings.h"
 #include "model/families/families.h"
-#include "model/source/rotation_settings.h"
 
 namespace heddle::model {
 namespace {
@@ -22,8 +22,6 @@ constexpr std::string_view kDefaults =
 /// Llama 1 to 3.x, and what has its shape: Mistral in GGUF, SmolLM 1 and 2, Vicuna.
 const Family kLlama = {.name = "llama",
                        .architecture = "LlamaForCausalLM",
-                       .gguf_architecture = "llama",
-                       .model_type = "llama",
                        .folder_defaults = kDefaults,
                        .read = read_llama};
 

@@ -1,5 +1,5 @@
+#include "model/config/rotation_settings.h"
 #include "model/families/families.h"
-#include "model/source/rotation_settings.h"
 
 namespace heddle::model {
 namespace {
@@ -26,7 +26,6 @@ constexpr std::string_view kDefaults =
 const Family kMistral = {.name = "mistral",
                          .architecture = "MistralForCausalLM",
                          .gguf_architecture = "",
-                         .model_type = "mistral",
                          .folder_defaults = kDefaults,
                          .read = read_mistral};
 

@@ -5,8 +5,8 @@
 #include "heddle/core/error.h"
 
 #include "files/json_value.h"
+#include "model/config/setting_types.h"
 #include "model/source/read_json.h"
-#include "model/source/setting_types.h"
 #include "model/source/text/extra_tokens.h"
 #include "model/source/text/vocabulary_pair.h"
 

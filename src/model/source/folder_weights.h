@@ -5,7 +5,7 @@
 #include <unordered_map>
 
 #include "files/safetensors.h"
-#include "model/source/weight_source.h"
+#include "model/config/weight_source.h"
 
 namespace heddle::model {
 

@@ -10,7 +10,8 @@
 namespace heddle {
 namespace {
 
-/// Rows are taken in blocks whose part of x stays in a core's L2 cache while all weights pass by.
+/// Rows are processed in blocks whose part of x stays in a core's L2 cache while all weights pass
+/// by.
 constexpr int64_t kRowBlockBytes = 512 * 1024;
 
 void check_output(const ExecContext& ctx, const LinearOutput& output, const ConstTensorView& x,

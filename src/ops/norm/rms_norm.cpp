@@ -41,7 +41,7 @@ void check_dtype_of_input(const char* tensor, const ConstTensorView& t,
                input.dtype());
 }
 
-/// `scales` has the rows of input, one behind the other.
+/// `scales` has the rows of input, one after the other.
 void check_row_scales(const ConstTensorView& scales, const ConstTensorView& input) {
   const char* const tensor = "output_scale.per_row";
   check_dtype(tensor, scales, {DType::kFloat32});

@@ -114,7 +114,7 @@ float largest_of_row(const T* input, const W* weight, int64_t n, const RowFactor
   }
   if (i < n) {
     const size_t left = size_t(n - i);
-    // Zeros behind the row: an element 0 * rstd is 0, or NaN where rstd is infinite.
+    // Zeros after the row: an element 0 * rstd is 0, or NaN where rstd is infinite.
     take(normalised(load_f32_n(d, input + i, left), load_f32_n(d, weight + i, left), row));
   }
   return hn::GetLane(hn::MaxOfLanes(d, largest));

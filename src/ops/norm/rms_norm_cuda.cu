@@ -33,7 +33,7 @@ constexpr int kBlocks = (kOneRow && kCount == kFew ? 6
 template <class T, bool kVectors, int kCount, int kRows, bool kOneRow>
 __global__ void __launch_bounds__(kThreads<kCount, kOneRow>, kBlocks<T, kVectors, kCount, kOneRow>)
     rms_norm_kernel(const __grid_constant__ RmsNormParams p) {
-  __shared__ Partials partials[2];
+  __shared__ LanePartials partials[2];
   trigger_dependents();
   fetch_parameters(p);
   const int lanes = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads<kCount, kOneRow>, kBlocks<T, kVectors
 template <class T, bool kVectors>
 __global__ void __launch_bounds__(kMaxLanes, 2)
     rms_norm_wide_kernel(const __grid_constant__ RmsNormParams p) {
-  __shared__ Partials partials[2];
+  __shared__ LanePartials partials[2];
   const int lanes = static_cast<int>(blockDim.x), thread = static_cast<int>(threadIdx.x);
   const bool has_residual = p.residual.data != nullptr;
   // As registers allow; the order of the sums does not depend on it.

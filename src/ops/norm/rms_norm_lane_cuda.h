@@ -110,14 +110,14 @@ struct Larger {
 };
 
 /// One value of each warp.
-struct alignas(16) Partials {
+struct alignas(16) LanePartials {
   float values[kMaxWarps];
 };
 
 /// op over the lanes of a row, in all of them; op is commutative, and 0 neutral. Lanes of several
 /// rows share a warp, or kOneRow: the block has one row, and `partials` is used once.
 template <bool kOneRow, class Op>
-__device__ inline float reduce_row(float v, int lanes, Partials& partials, Op op) {
+__device__ inline float reduce_row(float v, int lanes, LanePartials& partials, Op op) {
   if constexpr (kOneRow && std::is_same_v<Op, Larger>) {  // sizes, whose bits are in their order
     v = __uint_as_float(__reduce_max_sync(kAllLanes, __float_as_uint(v)));
   } else {

@@ -52,8 +52,8 @@ __device__ LaneVector<T> narrow_piece(const float (&values)[kVectorElements]) {
 template <class T>
 using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
 
-/// The first `count` elements at p, zeros behind them. kVectors: p is a multiple of 16 bytes, and
-/// count is 8 or more, or else none. So a load is one predicated instruction, and the loads behind
+/// The first `count` elements at p, zeros after them. kVectors: p is a multiple of 16 bytes, and
+/// count is 8 or more, or else none. So a load is one predicated instruction, and the loads after
 /// it need not wait for it.
 template <bool kVectors, class T, class Index>
 __device__ LaneVector<T> load_piece(const T* p, Index count) {
@@ -102,7 +102,7 @@ __device__ void store_piece(T* p, const LaneVector<T>& vector, Index count) {
     }
   }
 }
-/// The same of e4m3, where kVectors asks for a multiple of 8 bytes only.
+/// For e4m3, where kVectors asks for a multiple of 8 bytes only.
 template <bool kVectors, class Index>
 __device__ void store_piece_e4m3(uint8_t* p, const float (&values)[kVectorElements], Index count) {
   uint32_t words[2];

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   for (int i = static_cast<int>(threadIdx.x) % of_head; i < vectors; i += kMaxThreads) {
     const int pair = i * kVec;
     std::byte* row = p.x + t * p.token_step + first_head * p.head_step;
-    Pairs<T, kVec> pairs(row, p.first_pair + pair, p.pair_distance);
+    ElementPairs<T, kVec> pairs(row, p.first_pair + pair, p.pair_distance);
     CosSin turns[kVec];
     if constexpr (kFromTable) {
 #pragma unroll
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kMaxThreads)
       head += heads_at_once;
       if (head >= p.num_heads) break;
       row += heads_at_once * p.head_step;
-      pairs = Pairs<T, kVec>(row, p.first_pair + pair, p.pair_distance);
+      pairs = ElementPairs<T, kVec>(row, p.first_pair + pair, p.pair_distance);
     }
   }
 }

@@ -27,7 +27,7 @@ class AddedVocabulary {
     bool special, normalized, lstrip, rstrip, single_word;
   };
 
-  /// Ids are those of the model's vocabulary, and behind it for the tokens it lacks, in the file's
+  /// Ids are those of the model's vocabulary, and after it for the tokens it lacks, in the file's
   /// order; the file's own ids are not looked at, as in the tokenizers package. `extra` come last.
   AddedVocabulary(const JsonNode& node, std::span<const ExtraToken> extra,
                   const ModelVocabulary& vocabulary, const Normalizer& normalizer);

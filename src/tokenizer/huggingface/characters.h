@@ -6,7 +6,7 @@
 
 namespace heddle::tokenizer {
 
-/// The character that begins at `at`, which moves behind it. `text` is UTF-8.
+/// The character that begins at `at`, which moves after it. `text` is UTF-8.
 [[nodiscard]] char32_t take_character(std::string_view text, size_t& at);
 void append_character(char32_t character, std::string& text);
 

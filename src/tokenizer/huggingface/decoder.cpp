@@ -42,11 +42,11 @@ std::string one_character(const JsonNode& node) {
 
 }  // namespace
 
-Decoder::Decoder(const JsonNode& node) : separates_(node.value().is_null()) {
+TokenDecoder::TokenDecoder(const JsonNode& node) : separates_(node.value().is_null()) {
   for (const JsonNode& part : flat_sequence(node, "decoders")) read_part(part);
 }
 
-void Decoder::read_part(const JsonNode& node) {
+void TokenDecoder::read_part(const JsonNode& node) {
   const std::string_view type = node.at("type").string();
   const bool changes_bytes = spells_bytes_ && type != "Fuse";
   if (type == "ByteLevel") {
@@ -88,14 +88,14 @@ void Decoder::read_part(const JsonNode& node) {
   }
 }
 
-Decoder::Strip Decoder::read_strip(const JsonNode& node) {
+TokenDecoder::Strip TokenDecoder::read_strip(const JsonNode& node) {
   constexpr int64_t kLongest = std::numeric_limits<int32_t>::max();
   node.allow_only({"type", "content", "start", "stop"});
   return {one_character(node.at("content")), node.at("start").integer(kLongest),
           node.at("stop").integer(kLongest)};
 }
 
-void Decoder::add_step(const JsonNode& node, Step step) {
+void TokenDecoder::add_step(const JsonNode& node, Step step) {
   if (fuses_) {
     if (!std::holds_alternative<Strip>(step) || !text_strip_.empty()) {
       throw_error(ErrorCode::kUnsupported, node.path(), " of type ",
@@ -111,7 +111,8 @@ void Decoder::add_step(const JsonNode& node, Step step) {
   (joins_bytes_ ? part_steps_ : token_steps_).push_back(std::move(step));
 }
 
-std::string Decoder::apply(const std::vector<Step>& steps, std::string_view token, bool is_first) {
+std::string TokenDecoder::apply(const std::vector<Step>& steps, std::string_view token,
+                                bool is_first) {
   std::string result(token);
   for (const Step& step : steps) {
     const std::string before = std::exchange(result, {});
@@ -140,7 +141,7 @@ std::string Decoder::apply(const std::vector<Step>& steps, std::string_view toke
   return result;
 }
 
-std::string Decoder::bytes_of(std::string_view token) const {
+std::string TokenDecoder::bytes_of(std::string_view token) const {
   if (spells_bytes_) return bytes_of_spelling(token);
   const std::string changed = apply(token_steps_, token, false);
   if (!joins_bytes_) return changed;
@@ -148,7 +149,7 @@ std::string Decoder::bytes_of(std::string_view token) const {
   return byte ? std::string(1, *byte) : apply(part_steps_, changed, false);
 }
 
-void Decoder::push(std::string_view token, DecodeState& state, std::string& text) const {
+void TokenDecoder::push(std::string_view token, DecodeState& state, std::string& text) const {
   const bool is_first = !std::exchange(state.has_tokens, true);
   if (spells_bytes_) {
     text += bytes_of_spelling(token);
@@ -166,7 +167,7 @@ void Decoder::push(std::string_view token, DecodeState& state, std::string& text
 }
 
 /// A run of byte tokens is text as a whole, or else one U+FFFD for each of them.
-void Decoder::end_byte_run(DecodeState& state, std::string& text) const {
+void TokenDecoder::end_byte_run(DecodeState& state, std::string& text) const {
   const std::string run = std::exchange(state.byte_run, {});
   if (run.empty()) return;
   if (replace_invalid_utf8(run) == run) return emit(apply(part_steps_, run, false), state, text);
@@ -175,7 +176,7 @@ void Decoder::end_byte_run(DecodeState& state, std::string& text) const {
 }
 
 /// Appends a part, but for what the text's beginning and end lose.
-void Decoder::emit(std::string_view part, DecodeState& state, std::string& text) const {
+void TokenDecoder::emit(std::string_view part, DecodeState& state, std::string& text) const {
   if (text_strip_.empty()) {
     text += part;
     return;
@@ -201,7 +202,7 @@ void Decoder::emit(std::string_view part, DecodeState& state, std::string& text)
   state.held.erase(0, state.held.size() - longest);
 }
 
-void Decoder::finish(DecodeState& state, std::string& text) const {
+void TokenDecoder::finish(DecodeState& state, std::string& text) const {
   end_byte_run(state, text);
   state = {};
 }

@@ -13,11 +13,11 @@
 namespace heddle::tokenizer {
 
 /// The decoder of a tokenizer.json: text of tokens.
-class Decoder {
+class TokenDecoder {
  public:
   /// `node`: the file's "decoder", maybe null. Error(kUnsupported) about an order of parts in which
-  /// text could not be told as it arrives.
-  explicit Decoder(const JsonNode& node);
+  /// text could not be streamed.
+  explicit TokenDecoder(const JsonNode& node);
 
   /// Appends what is certain of the text after one more token. All that push and finish append,
   /// put together and with bytes that are no UTF-8 replaced (utf8.h), is the text of the tokens.
@@ -51,7 +51,7 @@ class Decoder {
 
   // In this order: what is done to each token, bytes are joined to characters, what is done to each
   // of the parts, and what is done to the text.
-  bool separates_ = false;  // tokens by spaces, for want of a decoder
+  bool separates_ = false;  // tokens by spaces, where the file has no decoder
   std::vector<Step> token_steps_;
   bool joins_bytes_ = false;
   std::vector<Step> part_steps_;

@@ -45,7 +45,7 @@ class Matcher {
     }
   }
 
-  /// The next match: of those that begin at the end of the last one or behind it, the first. An
+  /// The next match: of those that begin at the end of the last one or after it, the first. An
   /// empty one where the last ended does not count.
   std::optional<std::pair<size_t, size_t>> next() {
     while (from_ <= text_.size()) {

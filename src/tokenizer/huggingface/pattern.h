@@ -23,7 +23,7 @@ class Pattern {
   Pattern& operator=(Pattern&&) noexcept;
 
   /// Calls part(begin, end, is_match) for the parts of `text` (UTF-8), in order and without gaps:
-  /// the leftmost match, what lies before it, the leftmost behind it, and so on. Parts that do not
+  /// the leftmost match, what lies before it, the leftmost after it, and so on. Parts that do not
   /// match are not empty. Error(kUnsupported) where an expression takes far more steps than the
   /// text has characters.
   void split(std::string_view text, FunctionRef<void(size_t, size_t, bool)> part) const;

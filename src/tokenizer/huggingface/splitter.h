@@ -39,7 +39,7 @@ class Splitter {
     kIsolated,
     kMergedWithPrevious,
     kMergedWithNext,
-    kContiguous,  // matches beside one another are one part
+    kContiguous,  // neighbouring matches are one part
   };
   struct Split {
     Pattern pattern;

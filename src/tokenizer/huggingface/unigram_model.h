@@ -25,7 +25,7 @@ class UnigramModel : public Model {
   void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& ids) const override;
 
  private:
-  // A trie; the children of a node lie next to one another, by byte, behind those of the nodes
+  // A trie; the children of a node lie next to one another, by byte, after those of the nodes
   // before it.
   struct Node {
     uint32_t children = 0;

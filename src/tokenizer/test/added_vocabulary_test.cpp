@@ -1,5 +1,5 @@
-// Added tokens of tokenizer.json beside one another, at white space and at words. The ids are those
-// of tokenizers 0.23 for this file and these texts.
+// Added tokens of tokenizer.json next to one another, at white space and at words. The ids are
+// those of tokenizers 0.23 for this file and these texts.
 #include <string>
 #include <vector>
 

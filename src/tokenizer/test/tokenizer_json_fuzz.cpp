@@ -1,5 +1,5 @@
 // Any bytes, as a tokenizer.json: it is refused by a heddle::Error, or it encodes and decodes. The
-// text comes behind the file, after a zero byte.
+// text comes after the file, after a zero byte.
 
 #include <cstdlib>
 #include <span>

@@ -153,7 +153,7 @@ TEST(TokenizerJson, KnowsItsTokens) {
   file["added_tokens"] = {added_token("<end>", R"({"special": true})"), added_token("b")};
   const Tokenizer tokenizer = read(file);
   EXPECT_EQ(tokenizer.vocab_size(), 8);
-  EXPECT_EQ(tokenizer.find("<end>"), 4);  // behind the four tokens of the model
+  EXPECT_EQ(tokenizer.find("<end>"), 4);  // after the four tokens of the model
   EXPECT_TRUE(tokenizer.is_control(4));
   EXPECT_FALSE(tokenizer.is_control(1));
   EXPECT_EQ(tokenizer.find("ab"), 3);

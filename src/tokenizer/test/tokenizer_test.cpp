@@ -359,7 +359,7 @@ TEST(Tokenizer, IsMadeInTimeInProportionToTheVocabulary) {
     }
     return vocabulary;
   };
-  // A common beginning, which each token has to be told apart behind.
+  // A common prefix, after which each token has to be distinguished.
   const auto added = [](size_t n) {
     std::vector<std::string> more;
     for (size_t i = 0; i < n; ++i) more.push_back("<|reserved_special_token_" + std::to_string(i));

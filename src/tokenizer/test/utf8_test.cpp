@@ -54,7 +54,7 @@ TEST(Utf8, KnowsTheFirstAndLastCharacterOfEachLength) {
         "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
     EXPECT_EQ(replace_invalid_utf8(text), text);
   }
-  // One before the first, one behind the last: every byte of them is replaced for itself.
+  // One before the first, one after the last: every byte of them is replaced for itself.
   for (const char* text :
        {"\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xED\xBF\xBF",
         "\xF0\x80\x80\x80", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80"}) {

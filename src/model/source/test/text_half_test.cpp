@@ -11,8 +11,8 @@
 #include "expect_error.h"
 #include "model/adapters/adapter_config.h"
 #include "model/adapters/peft_names.h"
-#include "model/decoder/decoder_weights.h"
 #include "model/source/folder_model.h"
+#include "model/weights/decoder_weights.h"
 #include "small_folder.h"
 
 namespace heddle::model {

@@ -32,7 +32,7 @@ std::vector<T> wave(size_t n, float scale) {
   return values;
 }
 
-/// Sequences of one length in a pool of head-major pages, each page behind the other.
+/// Sequences of one length in a pool of head-major pages, one page after the other.
 template <class T>
 struct Cache {
   explicit Cache(const Case& c) : memory(size_t(2 * pages(c) * kPageElements)) {

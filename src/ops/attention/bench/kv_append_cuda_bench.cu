@@ -3,7 +3,7 @@
 // bf16, 32 query heads, 8 kv heads of 128, head-major pages of 16 in random order. A sample is one
 // call's share of a replay of a graph of calls. Small batches stay in the L2 cache, as a decode
 // step's do; large ones read and write more than it holds, and copies of the driver of the same
-// bytes stand beside them.
+// bytes are printed next to them.
 //
 // Floors are bytes at the 4.28 TB/s of a copy on an H200. Of a small batch what counts is a chain
 // of latencies over an empty kernel: starts and length (one read), the page (one read), the write:

@@ -39,10 +39,10 @@ HWY_INLINE bool tree_sees(const AttentionItem& item, int64_t token, int64_t posi
 /// a mask.
 template <class T>
 void attend_runs(const AttentionParams& p, const AttentionItem& item, int64_t base, int64_t token,
-                 const RowBlock& rows, ItemScratch& scratch) {
+                 const QueryBlock& rows, ItemScratch& scratch) {
   for (int c = rows.lo; c < rows.hi;) {
     while (c < rows.hi && !tree_sees(item, token, base + c)) ++c;
-    RowBlock run{rows.first, rows.num_rows, c, c};
+    QueryBlock run{rows.first, rows.num_rows, c, c};
     while (c < rows.hi && tree_sees(item, token, base + c)) ++c;
     run.hi = c;
     if (run.lo < run.hi) attend_block_of<T>(p, run, scratch);
@@ -76,7 +76,7 @@ void attend_tile(const AttentionParams& p, const AttentionItem& item, int64_t ba
 
   const bool one_token = item.tree != nullptr;  // a block: its heads see the same new tokens
   for (int r = 0; r < item.num_rows;) {
-    RowBlock block{r, 0, clip(scratch.lo[r], base, tile), clip(scratch.hi[r], base, tile)};
+    QueryBlock block{r, 0, clip(scratch.lo[r], base, tile), clip(scratch.hi[r], base, tile)};
     const int64_t token = token_of(p, item, r);
     do {
       ++block.num_rows;

@@ -20,9 +20,9 @@ inline constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 /// the widest target, so that the bits do not depend on the target.
 inline constexpr int kKeyLanes = 16;
 
-/// Keys are taken in tiles that begin at multiples of this position, so that what is summed with
-/// what depends on the positions alone. A function of head_dim alone: the transposed tile of keys
-/// has kKeyTileElements floats.
+/// Keys are processed in tiles that begin at multiples of this position, so that what is summed
+/// with what depends on the positions alone. A function of head_dim alone: the transposed tile of
+/// keys has kKeyTileElements floats.
 inline constexpr int kMaxTileKeys = 64;
 inline constexpr int kKeyTileElements = 4096;
 constexpr int tile_keys(int head_dim) { return head_dim <= 64 ? 64 : head_dim <= 128 ? 32 : 16; }

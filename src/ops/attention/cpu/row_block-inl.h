@@ -22,15 +22,15 @@ struct ItemScratch {
   alignas(64) float q[kRowElements];         // [num_rows, row_stride], rotated and scaled
   alignas(64) float o[kRowElements];         // [num_rows, row_stride], sums of weighted values
   alignas(64) float weights[kRowBlock * kMaxTileKeys];  // scores, then weights of a block of rows
-  RowState state[kMaxItemRows];
+  RowSoftmax state[kMaxItemRows];
   int64_t lo[kMaxItemRows], hi[kMaxItemRows];  // the positions that a row sees: [lo, hi)
   std::byte* rows[kMaxTileKeys];               // of the tile's keys
-  std::byte* next_rows[kMaxTileKeys];          // of the tile behind it
+  std::byte* next_rows[kMaxTileKeys];          // of the tile after it
 };
 
 /// Rows [first, first + num_rows) of an item, at most kRowBlock, that all see the keys [lo, hi) of
 /// a tile.
-struct RowBlock {
+struct QueryBlock {
   int first, num_rows, lo, hi;
 };
 
@@ -105,7 +105,7 @@ HWY_INLINE void accumulate_strip(const float* HWY_RESTRICT weights, std::byte* c
 
 /// Takes the keys of a tile into a block of rows: scores, weights, weighted values.
 template <class T, int kRows>
-void attend_block(const AttentionParams& p, const RowBlock& block, ItemScratch& scratch) {
+void attend_block(const AttentionParams& p, const QueryBlock& block, ItemScratch& scratch) {
   const hn::ScalableTag<float> d;
   const int step = static_cast<int>(hn::Lanes(d));
   const int stride = p.stride, tile = p.tile;
@@ -146,7 +146,7 @@ void attend_block(const AttentionParams& p, const RowBlock& block, ItemScratch& 
 }
 
 template <class T>
-void attend_block_of(const AttentionParams& p, const RowBlock& block, ItemScratch& scratch) {
+void attend_block_of(const AttentionParams& p, const QueryBlock& block, ItemScratch& scratch) {
   switch (block.num_rows) {
     case 1: return attend_block<T, 1>(p, block, scratch);
     case 2: return attend_block<T, 2>(p, block, scratch);

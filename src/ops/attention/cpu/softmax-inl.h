@@ -40,7 +40,7 @@ HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
 
 /// The state of a row between tiles. The sum of weights is kept in kKeyLanes virtual lanes, key j
 /// in lane j % kKeyLanes.
-struct RowState {
+struct RowSoftmax {
   float max;
   alignas(64) float sum[kKeyLanes];
 };
@@ -84,8 +84,8 @@ HWY_INLINE float mask_scores(D d, float soft_cap, int lo, int hi, int begin, int
 /// Takes the scores of a tile into a row: s becomes the weights exp(s - max), and the earlier sums
 /// of the row (o, of o_size floats, and state.sum) shrink where the maximum grew.
 template <class D>
-HWY_INLINE void update_row(D d, float soft_cap, int lo, int hi, float* s, RowState& state, float* o,
-                           int o_size) {
+HWY_INLINE void update_row(D d, float soft_cap, int lo, int hi, float* s, RowSoftmax& state,
+                           float* o, int o_size) {
   const int step = static_cast<int>(hn::Lanes(d));
   const int begin = lo / kKeyLanes * kKeyLanes;
   const int end = round_up(hi, kKeyLanes);

@@ -11,8 +11,8 @@ inline constexpr int kTileKeys = 16;
 /// A sequence is cut into segments. How long they are follows from the number of keys that it
 /// shows, and from nothing else, so that a row's bits do not depend on the batch. There are at most
 /// kMaxSegments, each a multiple of kSegmentMultiple keys (a tile for each warp of a block). A
-/// segment costs something beside its keys, so it has kMinSegmentKeys at least; a sequence of up to
-/// kShortKeys is cut shorter, so that a few such sequences keep a chip busy.
+/// segment has a fixed cost besides its keys, so it has kMinSegmentKeys at least; a sequence of up
+/// to kShortKeys is cut shorter, so that a few such sequences keep a chip busy.
 inline constexpr int kMaxSegments = 16;
 inline constexpr int kSegmentMultiple = 64;
 inline constexpr int kMinSegmentKeys = 256;
@@ -37,13 +37,13 @@ inline constexpr int kDecodeBlocksPerSm = 2;  // that run at the same time
 }
 
 /// What the decode kernel takes. Where it rotates, the frequencies follow.
-struct DecodeParams : AttentionParams {
+struct DecodeParams : AttentionCallParams {
   /// States of segments that another block merges, not initialised; nullptr: a block computes all
   /// segments of its rows.
   float* partials = nullptr;  // AttentionChoice::partial_floats
   /// Zero before and after every kernel, one for each block.
   uint32_t* counters = nullptr;
-  uint32_t blocks_per_sm = 1;  // that stand side by side in the work; divides the grid
+  uint32_t blocks_per_sm = 1;  // that take neighbouring parts of the work; divides the grid
   uint32_t cluster_size = 1;   // divides the grid, too
   uint32_t num_units = 0;      // of a sequence: kv heads, times the parts that a group is taken in
   int32_t unit_rows = 0;       // of a unit, at most

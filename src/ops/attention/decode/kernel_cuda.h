@@ -47,7 +47,7 @@ namespace heddle::cuda::attention::decode {
 /// Warp w stores its groups of 16 elements.
 template <class T, class Shape>
 __device__ void store_rows(const DecodeParams& p, const Run& run, int tile,
-                           const State<Shape::kGroups>& state) {
+                           const SoftmaxState<Shape::kGroups>& state) {
   const QueryRows rows(p, run, Shape::kRows);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const bool is_wrong = run.cut->first_page < 0;
@@ -77,7 +77,7 @@ __device__ void store_rows(const DecodeParams& p, const Run& run, int tile,
 
 /// Scores q . k become those of the softmax, in units of log2.
 template <int kRowTiles>
-__device__ void scale_scores(const AttentionParams& p, float (&s)[kRowTiles][4]) {
+__device__ void scale_scores(const AttentionCallParams& p, float (&s)[kRowTiles][4]) {
   if (p.soft_cap > 0.0f) {
     const float scale = p.sm_scale / p.soft_cap, cap = p.soft_cap * kLog2E;
 #pragma unroll
@@ -118,8 +118,9 @@ __device__ bool arrive(const DecodeParams& p, const Run& run, uint32_t block_of,
 /// Ends a unit that several blocks share, after this block has left its states: the last block to
 /// arrive merges the states of all.
 template <class T, class Shape>
-__device__ void share_unit(const DecodeParams& p, const Run& run, const Partials<Shape>& partials,
-                           const MergePlace& place, DecodeShared<Shape>& s) {
+__device__ void share_unit(const DecodeParams& p, const Run& run,
+                           const SegmentPartials<Shape>& partials, const MergePlace& place,
+                           DecodeShared<Shape>& s) {
   const auto segment = min(threadIdx.x % 32, run.cut->num_segments - 1);
   const uint32_t block_of = s.work.block_of(run.cost_before + run.unit * run.cut->unit_cost +
                                             segment * run.cut->segment_cost());
@@ -142,7 +143,7 @@ using RotatedScores = std::conditional_t<std::is_same_v<T, __nv_bfloat16> && Sha
 template <class T, class Shape, class Params>
 __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byte* q, int position,
                          int end, DecodeShared<Shape>& s, StageRing<Shape>& ring,
-                         TileSums<Shape::kDim, Shape::kRowTiles>& sums) {
+                         KeyTileSums<Shape::kDim, Shape::kRowTiles>& sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   RowFragments<Shape::kDim, Shape::kRowTiles> rows;
   if constexpr (!Shape::kRotates) rows.load(shared_address(q), lane);
@@ -169,10 +170,10 @@ __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byt
 /// will merge the unit. All threads call.
 template <class Shape>
 __device__ void end_segment(const Run& run, uint32_t segment, uint32_t block,
-                            const TileSums<Shape::kDim, Shape::kRowTiles>& sums,
-                            StageRing<Shape>& ring, const Partials<Shape>& partials,
+                            const KeyTileSums<Shape::kDim, Shape::kRowTiles>& sums,
+                            StageRing<Shape>& ring, const SegmentPartials<Shape>& partials,
                             DecodeShared<Shape>& s,
-                            State<Shape::kGroups> (&states)[Shape::kRowTiles]) {
+                            SoftmaxState<Shape::kGroups> (&states)[Shape::kRowTiles]) {
 #pragma unroll
   for (int tile = 0; tile < Shape::kRowTiles; ++tile) {
     __syncwarp();
@@ -191,7 +192,7 @@ __device__ void end_segment(const Run& run, uint32_t segment, uint32_t block,
 /// The end of a block in a cluster that shares a unit; `run` is its only one. All threads call.
 template <class T, class Shape>
 __device__ void end_cluster(const DecodeParams& p, const Run& run,
-                            State<Shape::kGroups> (&states)[Shape::kRowTiles],
+                            SoftmaxState<Shape::kGroups> (&states)[Shape::kRowTiles],
                             DecodeShared<Shape>& s) {
   const bool is_first = run.first == 0;
   if (!is_first) put_cluster_states(states, s);
@@ -212,8 +213,8 @@ __device__ void end_cluster(const DecodeParams& p, const Run& run,
 /// and merges the unit if it is the last to arrive. All threads call.
 template <class T, class Shape>
 __device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
-                        State<Shape::kGroups> (&states)[Shape::kRowTiles],
-                        const Partials<Shape>& partials, const MergePlace& place,
+                        SoftmaxState<Shape::kGroups> (&states)[Shape::kRowTiles],
+                        const SegmentPartials<Shape>& partials, const MergePlace& place,
                         DecodeShared<Shape>& s) {
   if (s.work.is_of_cluster) return end_cluster<T>(p, run, states, s);
   const bool is_whole = run.is_whole();
@@ -289,7 +290,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
   auto& s = *reinterpret_cast<DecodeShared<Shape>*>(memory);
   const uint32_t first = gridDim.x / p.blocks_per_sm;
   const uint32_t block = blockIdx.x % first * p.blocks_per_sm + blockIdx.x / first;
-  const Partials<Shape> partials{reinterpret_cast<float4*>(p.partials), p.partial_pairs};
+  const SegmentPartials<Shape> partials{reinterpret_cast<float4*>(p.partials), p.partial_pairs};
   if constexpr (Shape::kRotates) put_in_tile_rotations<Shape>(p.rope, s);
   StageRing<Shape> ring(p, s);
   RunWalk<Shape::kWarps, 1, 2> walk(p, s.work);
@@ -308,7 +309,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
       RotatedScores<T, Shape>::rotate_rows(p.rope, run.cut->kv_len - 1, q, s);
       __syncthreads();
     }
-    State<Shape::kGroups> states[kRowTiles];
+    SoftmaxState<Shape::kGroups> states[kRowTiles];
     int position = run.begin_key() + static_cast<int>(threadIdx.x) / 32 * kTileKeys;
     const int run_end = run.end_key();
     int end = run.begin_key();
@@ -317,7 +318,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
 #pragma unroll 1
     for (uint32_t segment = run.first; segment < run.end; ++segment) {
       end = min(end + run.cut->segment, run_end);
-      TileSums<kDim, kRowTiles> sums;
+      KeyTileSums<kDim, kRowTiles> sums;
       sums.clear();
       position = add_tiles<T>(p, *run.cut, q, position, end, s, ring, sums);
       if (is_short) {

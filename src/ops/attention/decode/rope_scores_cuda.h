@@ -61,7 +61,7 @@ class SplitScores : RotatingTile<T, Shape> {
     }
   }
 
-  /// s = the products of the keys at `position` and behind with the rows of q.
+  /// s = the products of the keys from `position` on with the rows of q.
   __device__ void operator()(const std::byte* keys, int position, Scores& s) const {
     Sums sums = this->num_pairs_ % 8 == 0 ? products_of_vectors(keys, position)
                                           : products_of_elements(keys, position);
@@ -177,7 +177,7 @@ class Tf32Scores : RotatingTile<T, Shape> {
     }
   }
 
-  /// s = the products of the keys at `position` and behind with the rows of q.
+  /// s = the products of the keys from `position` on with the rows of q.
   __device__ void operator()(const std::byte* keys, int position, Scores& s) const {
     Sums sums = this->num_pairs_ % 8 == 0 ? products_of_vectors(keys, position)
                                           : products_of_elements(keys, position);

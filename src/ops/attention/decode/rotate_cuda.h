@@ -62,7 +62,7 @@ class RotatingTile {
     const int vector = lane_ < 16 ? first : second;
     return shared_address(keys) + vector_offset(lane_ & 15, vector, 2 * kDim);
   }
-  /// The same for rows of q: both vectors of each row tile.
+  /// `vectors` for rows of q: both vectors of each row tile.
   [[nodiscard]] __device__ uint32_t row_vectors(uint32_t q, int first, int second) const {
     const int vector = (lane_ & 8) == 0 ? first : second;
     const int row = kRowTiles == 1 ? lane_ & 7 : (lane_ & 7) + (lane_ >> 4) * 8;
@@ -76,7 +76,7 @@ class RotatingTile {
       mma_m16n8k16<T>(s[tile], a, rows[2 * tile], rows[2 * tile + 1]);
     }
   }
-  /// s += the products of the elements behind the rotated ones.
+  /// s += the products of the elements after the rotated ones.
   __device__ void add_unrotated_steps(const std::byte* keys, Scores& s) const {
 #pragma unroll 1
     for (int k = rotated_steps(); k < num_steps_; ++k) {

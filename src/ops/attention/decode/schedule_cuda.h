@@ -40,7 +40,7 @@ struct SequenceCut {
   }
 };
 
-__device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq,
+__device__ inline SequenceCut cut_sequence(const AttentionCallParams& p, int seq,
                                            const SequencePages& pages) {
   SequenceCut cut;
   cut.first_page = pages.first_page;
@@ -57,11 +57,11 @@ __device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq,
       static_cast<uint32_t>(ceil_div(length, kTileKeys)) + cut.num_segments * kSegmentCost;
   return cut;
 }
-__device__ inline SequenceCut cut_sequence(const AttentionParams& p, int seq) {
+__device__ inline SequenceCut cut_sequence(const AttentionCallParams& p, int seq) {
   return cut_sequence(p, seq, sequence_pages(p.kv, seq));
 }
 /// The same to shared memory, by a warp: for sequences beyond the window of cuts.
-__device__ inline __noinline__ void put_overflow_cut(const AttentionParams& p, int seq,
+__device__ inline __noinline__ void put_overflow_cut(const AttentionCallParams& p, int seq,
                                                      SequenceCut& to) {
   const SequenceCut cut = cut_sequence(p, seq);
   __syncwarp();
@@ -69,7 +69,7 @@ __device__ inline __noinline__ void put_overflow_cut(const AttentionParams& p, i
   __syncwarp();
 }
 
-/// A segment. The end of the work is segment 0 of a sequence behind the last one.
+/// A segment. The end of the work is segment 0 of a sequence after the last one.
 struct WorkPlace {
   int seq;
   uint32_t unit, segment;
@@ -137,19 +137,19 @@ __device__ inline WorkPlace place_at(const DecodeParams& p, const SequenceCut& c
 }
 
 /// Finds where a block's work begins and ends, if that is in the thread's sequence. `before`: the
-/// cost of all sequences in front of it.
+/// cost of all sequences before it.
 template <int kWarps>
 __device__ void find_places(const DecodeParams& p, uint32_t begin, uint32_t end, uint32_t before,
                             int seq, const SequenceCut& cut, Schedule<kWarps>& s) {
-  const uint32_t behind = before + cut.unit_cost * p.num_units;
+  const uint32_t after = before + cut.unit_cost * p.num_units;
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
     const uint32_t cost = i == 0 ? begin : end;
-    if (cost < before || cost >= behind) continue;
+    if (cost < before || cost >= after) continue;
     const WorkPlace place = place_at(p, cut, p.num_units, seq, cost - before);
     if (i == 0) {
       s.first = place;
-      s.cost_before = place.seq == seq ? before : behind;
+      s.cost_before = place.seq == seq ? before : after;
     } else {
       s.end = place;
     }
@@ -228,7 +228,7 @@ __device__ BlockCosts add_costs(const DecodeParams& p, const ThreadCosts& own,
 enum class BlockWork { kNone, kSegments, kIdleInCluster };
 
 /// Work of a cluster, where no unit has more segments than a cluster has blocks: cluster c has unit
-/// c, and its block r has segment r. Clusters behind the last unit have none. All threads call.
+/// c, and its block r has segment r. Clusters after the last unit have none. All threads call.
 template <int kWarps>
 __device__ BlockWork take_segment(const DecodeParams& p, Schedule<kWarps>& s) {
   const uint32_t unit = blockIdx.x / p.cluster_size, rank = cluster_rank();

@@ -2,10 +2,10 @@
 
 // The state of an online softmax in decode: how tiles are added to it, and how states are merged.
 //
-//   TileSums     of a warp while it goes through its tiles of a segment, in registers
-//   State        of a segment: the warps have merged theirs, and each has a quarter of the elements
-//   Partials     the same in the workspace, where several blocks share a unit
-//   cluster      the same in shared memory, where the blocks of a cluster share one
+//   KeyTileSums      of a warp while it goes through its tiles of a segment, in registers
+//   SoftmaxState     of a segment: the warps have merged theirs, each has a quarter of the elements
+//   SegmentPartials  states in the workspace, where several blocks share a unit
+//   cluster          states in shared memory, where the blocks of a cluster share one
 //
 // All have the layout of a product of tensor cores: of every 16 elements of the head, lane (g, q)
 // has a group of four, elements g and g + 8 of rows 2q and 2q + 1. After merging, warp w has the
@@ -21,7 +21,7 @@ namespace heddle::cuda::attention::decode {
 /// What a warp has summed of a segment: [row tile][row 2q, 2q + 1], and o [16 elements][row
 /// tile][group]. `sum` is the lane's part: of the keys g and g + 8 of each tile.
 template <int kDim, int kRowTiles>
-struct TileSums {
+struct KeyTileSums {
   float max[kRowTiles][2], sum[kRowTiles][2];
   float o[kDim / 16][kRowTiles][4];
 
@@ -58,7 +58,7 @@ __device__ inline float sum_of_keys(float v) {
 /// Turns scores into weights 2^(s - max). Where a tile has a greater maximum, the sums of earlier
 /// tiles shrink by the difference.
 template <int kDim, int kRowTiles>
-__device__ void weigh_tile(TileSums<kDim, kRowTiles>& sums, float (&s)[kRowTiles][4]) {
+__device__ void weigh_tile(KeyTileSums<kDim, kRowTiles>& sums, float (&s)[kRowTiles][4]) {
   float shrink[kRowTiles][2];
   bool grows = false;
 #pragma unroll
@@ -96,7 +96,7 @@ __device__ void weigh_tile(TileSums<kDim, kRowTiles>& sums, float (&s)[kRowTiles
 /// Adds the weighted values of a tile; the weights are rounded to T.
 template <class T, int kDim, int kRowTiles>
 __device__ void add_values(uint32_t values, int lane, const float (&weights)[kRowTiles][4],
-                           TileSums<kDim, kRowTiles>& sums) {
+                           KeyTileSums<kDim, kRowTiles>& sums) {
   uint32_t b[kRowTiles][2];
 #pragma unroll
   for (int tile = 0; tile < kRowTiles; ++tile) {
@@ -128,7 +128,7 @@ __device__ inline RowStates unpack(float4 v) { return {{v.x, v.y}, {v.z, v.w}}; 
 /// The state of two rows: their maxima and sums, and kGroups groups of four weighted values, which
 /// are not divided by the sum of weights yet.
 template <int kGroups>
-struct State {
+struct SoftmaxState {
   RowStates rows;
   float4 o[kGroups];
 };
@@ -139,7 +139,7 @@ __device__ inline float scale_to(float max, float top) {
 }
 /// sum += state, scaled to the maxima of sum. Those are at least as great as those of state.
 template <int kGroups>
-__device__ void add_state(State<kGroups>& sum, const State<kGroups>& state) {
+__device__ void add_state(SoftmaxState<kGroups>& sum, const SoftmaxState<kGroups>& state) {
   float scale[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -156,15 +156,16 @@ __device__ void add_state(State<kGroups>& sum, const State<kGroups>& state) {
 }
 /// An empty sum with the greater maxima of a and b.
 template <int kGroups>
-__device__ State<kGroups> empty_state(const RowStates& a, const RowStates& b) {
-  State<kGroups> sum = {};
+__device__ SoftmaxState<kGroups> empty_state(const RowStates& a, const RowStates& b) {
+  SoftmaxState<kGroups> sum = {};
   sum.rows.max[0] = fmaxf(a.max[0], b.max[0]);
   sum.rows.max[1] = fmaxf(a.max[1], b.max[1]);
   return sum;
 }
 template <int kGroups>
-__device__ State<kGroups> merge(const State<kGroups>& a, const State<kGroups>& b) {
-  State<kGroups> sum = empty_state<kGroups>(a.rows, b.rows);
+__device__ SoftmaxState<kGroups> merge(const SoftmaxState<kGroups>& a,
+                                       const SoftmaxState<kGroups>& b) {
+  SoftmaxState<kGroups> sum = empty_state<kGroups>(a.rows, b.rows);
   add_state(sum, a);
   add_state(sum, b);
   return sum;
@@ -172,7 +173,7 @@ __device__ State<kGroups> merge(const State<kGroups>& a, const State<kGroups>& b
 
 /// Writes the warp's sums of a row tile to `to`, in shared memory.
 template <int kDim, int kRowTiles, class Shape>
-__device__ void put_sums(const TileSums<kDim, kRowTiles>& sums, int tile, std::byte* to,
+__device__ void put_sums(const KeyTileSums<kDim, kRowTiles>& sums, int tile, std::byte* to,
                          DecodeShared<Shape>& s) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   auto* groups = reinterpret_cast<float4*>(to) + lane;
@@ -188,13 +189,13 @@ __device__ void put_sums(const TileSums<kDim, kRowTiles>& sums, int tile, std::b
 
 /// Merges the sums of the four warps, for the groups of this warp.
 template <class Shape>
-__device__ State<Shape::kGroups> gather_sums(const DecodeShared<Shape>& s) {
+__device__ SoftmaxState<Shape::kGroups> gather_sums(const DecodeShared<Shape>& s) {
   constexpr int kGroups = Shape::kGroups;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   RowStates rows[Shape::kWarps];
 #pragma unroll
   for (int w = 0; w < Shape::kWarps; ++w) rows[w] = unpack(s.scratch[w].states[lane]);
-  State<kGroups> sum = empty_state<kGroups>(rows[0], rows[1]);
+  SoftmaxState<kGroups> sum = empty_state<kGroups>(rows[0], rows[1]);
 #pragma unroll
   for (int w = 2; w < Shape::kWarps; ++w) {
     sum.rows.max[0] = fmaxf(sum.rows.max[0], rows[w].max[0]);
@@ -204,7 +205,7 @@ __device__ State<Shape::kGroups> gather_sums(const DecodeShared<Shape>& s) {
   for (int w = 0; w < Shape::kWarps; ++w) {
     const auto* groups =
         reinterpret_cast<const float4*>(&s.ring[0][0][0] + s.sums[w]) + warp * kGroups * 32 + lane;
-    State<kGroups> state;
+    SoftmaxState<kGroups> state;
     state.rows = rows[w];
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) state.o[j] = groups[j * 32];
@@ -218,7 +219,7 @@ __device__ State<Shape::kGroups> gather_sums(const DecodeShared<Shape>& s) {
 /// The last of the kDim / 16 + 1 groups has the maxima and sums of the rows. Lanes whose rows do
 /// not exist neither put nor fetch.
 template <class Shape>
-struct Partials {
+struct SegmentPartials {
   static constexpr int kGroups = Shape::kGroups;
   float4* data;
   int num_pairs;  // of rows in a row tile, at most 4
@@ -231,7 +232,8 @@ struct Partials {
     const int state = (static_cast<int>(block) * kMaxSegments + segment) * Shape::kRowTiles + tile;
     return data + ((state * (Shape::kDim / 16 + 1) * 8 + lane / 4) * num_pairs + lane % 4);
   }
-  __device__ void put(uint32_t block, int segment, int tile, const State<kGroups>& state) const {
+  __device__ void put(uint32_t block, int segment, int tile,
+                      const SoftmaxState<kGroups>& state) const {
     if (!has_rows()) return;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     float4* to = group(block, segment, tile);
@@ -241,8 +243,8 @@ struct Partials {
     }
     if (warp == 0) __stcg(to + Shape::kDim / 16 * 8 * num_pairs, state.rows.packed());
   }
-  /// Starts to copy the lane's groups of a state to `place` and behind, in the warp's shared
-  /// memory.
+  /// Starts to copy the lane's groups of a state to shared memory from `place` on, in the warp's
+  /// shared memory.
   __device__ void fetch(uint32_t block, int segment, int tile, float4* place) const {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const float4* from = group(block, segment, tile);
@@ -253,8 +255,8 @@ struct Partials {
     copy_async_16(place + kGroups * 8 * num_pairs, from + Shape::kDim / 16 * 8 * num_pairs, 16);
   }
   /// The state that fetch() has copied to `place`.
-  [[nodiscard]] __device__ State<kGroups> take(const float4* place) const {
-    State<kGroups> state;
+  [[nodiscard]] __device__ SoftmaxState<kGroups> take(const float4* place) const {
+    SoftmaxState<kGroups> state;
 #pragma unroll
     for (int j = 0; j < kGroups; ++j) state.o[j] = place[j * 8 * num_pairs];
     state.rows = unpack(place[kGroups * 8 * num_pairs]);
@@ -268,9 +270,9 @@ struct Partials {
 /// of segment s. The block of segment 0 has left one state for all of its segments. States come
 /// through `place`, as many at a time as fit. All lanes call.
 template <class Shape>
-__device__ State<Shape::kGroups> merge_segments(const Partials<Shape>& partials, uint32_t block_of,
-                                                uint32_t num_segments, int tile,
-                                                const MergePlace& place) {
+__device__ SoftmaxState<Shape::kGroups> merge_segments(const SegmentPartials<Shape>& partials,
+                                                       uint32_t block_of, uint32_t num_segments,
+                                                       int tile, const MergePlace& place) {
   static_assert((Shape::kGroups + 1) * 32 * sizeof(float4) <= Shape::kStageBytes);
   const int lane = static_cast<int>(threadIdx.x) % 32, num = static_cast<int>(num_segments);
   const uint32_t first_block = __shfl_sync(~0u, block_of, 0);
@@ -278,7 +280,7 @@ __device__ State<Shape::kGroups> merge_segments(const Partials<Shape>& partials,
   const int num_states = num - of_first + 1;  // the first stands for all segments of its block
   const int size = partials.size(), at_once = place.size / size;
   float4* const own = place.data + lane / 4 * partials.num_pairs + lane % 4;
-  State<Shape::kGroups> sum = {{{-INFINITY, -INFINITY}, {}}, {}};
+  SoftmaxState<Shape::kGroups> sum = {{{-INFINITY, -INFINITY}, {}}, {}};
 #pragma unroll 1
   for (int begin = 0; begin < num_states; begin += at_once) {
     const int count = min(at_once, num_states - begin);
@@ -320,7 +322,7 @@ __device__ float4* cluster_state(DecodeShared<Shape>& s, int tile) {
 
 /// Leaves the states of the warp's groups for the block of segment 0.
 template <class Shape>
-__device__ void put_cluster_states(const State<Shape::kGroups> (&states)[Shape::kRowTiles],
+__device__ void put_cluster_states(const SoftmaxState<Shape::kGroups> (&states)[Shape::kRowTiles],
                                    DecodeShared<Shape>& s) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll
@@ -337,7 +339,7 @@ __device__ void put_cluster_states(const State<Shape::kGroups> (&states)[Shape::
 /// Merges what the blocks 1 to num_segments - 1 have left into the states of this one.
 template <class Shape>
 __device__ void take_cluster_states(uint32_t num_segments,
-                                    State<Shape::kGroups> (&states)[Shape::kRowTiles],
+                                    SoftmaxState<Shape::kGroups> (&states)[Shape::kRowTiles],
                                     DecodeShared<Shape>& s) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll
@@ -345,7 +347,7 @@ __device__ void take_cluster_states(uint32_t num_segments,
     const float4* const own = cluster_state(s, tile);
 #pragma unroll 4
     for (uint32_t rank = 1; rank < num_segments; ++rank) {
-      State<Shape::kGroups> state;
+      SoftmaxState<Shape::kGroups> state;
       state.rows = unpack(load_of_block(own + Shape::kDim / 16 * 32, rank));
 #pragma unroll
       for (int j = 0; j < Shape::kGroups; ++j) {

@@ -41,12 +41,12 @@ __device__ inline uint32_t element_offset(int row, int element, int row_bytes) {
   return vector_offset(row, element >> 3, row_bytes) + static_cast<uint32_t>(element & 7) * 2;
 }
 
-/// Copies the first num_there of 8 elements, which may begin anywhere, and zeros behind them.
-__device__ inline void copy_elements(std::byte* to, const std::byte* from, int num_there) {
+/// Copies the first num_valid of 8 elements, which may begin anywhere, and zeros after them.
+__device__ inline void copy_elements(std::byte* to, const std::byte* from, int num_valid) {
 #pragma unroll 1
   for (int i = 0; i < 8; ++i) {
     reinterpret_cast<uint16_t*>(to)[i] =
-        i < num_there ? reinterpret_cast<const uint16_t*>(from)[i] : uint16_t{0};
+        i < num_valid ? reinterpret_cast<const uint16_t*>(from)[i] : uint16_t{0};
   }
 }
 
@@ -141,7 +141,7 @@ class TileCursor {
     if (next_.position >= next_.end) return {};
     return {entry_of(next_), p_.kv.pages.value_of(page_)};
   }
-  /// Reads the entries of the warp's next tiles, at `position` of the run or behind it. The batch
+  /// Reads the entries of the warp's next tiles, at `position` of the run or after it. The batch
   /// is empty where there are none.
   __device__ void ask_for_batch(int position) {
     while (walk_.has_run() && position >= walk_.run().end_key()) {
@@ -258,7 +258,7 @@ class StageRing {
       if (part + 1 < Shape::kStages - 1) ahead_.fetch_values(next(filled_));
     }
   }
-  /// Waits for the keys of the next tile, or for the values behind them, and starts the copy of
+  /// Waits for the keys of the next tile, or for the values after them, and starts the copy of
   /// what comes kStages - 1 parts later. All lanes have read the part before.
   template <bool kIsValues>
   [[nodiscard]] __device__ std::byte* take() {
@@ -269,7 +269,7 @@ class StageRing {
     __syncwarp();
     return next(used_);
   }
-  /// The part that will be filled next. Nobody uses it now.
+  /// The part that will be filled next. No lane uses it now.
   [[nodiscard]] __device__ std::byte* free_part() const { return stages_[filled_]; }
   /// The same as room for merging, or the whole ring where that is empty.
   [[nodiscard]] __device__ MergePlace free_place(bool is_empty) const {
@@ -303,7 +303,7 @@ struct QueryRows {
 };
 
 /// Vector number `place` of the rows of q: where it goes, where it comes from, and how many of its
-/// elements exist (none behind the last row or behind the end of a row).
+/// elements exist (none after the last row or after the end of a row).
 struct RowVector {
   std::byte* to;
   const std::byte* from;

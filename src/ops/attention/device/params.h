@@ -16,7 +16,7 @@ inline constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
 /// What the kernels of batch_decode and batch_prefill take alike: one call, checked and packed.
 /// Head h of q uses kv head h / group_size. Steps of q, o and lse count elements.
-struct AttentionParams {
+struct AttentionCallParams {
   PagedKvParams kv;
   const std::byte* q = nullptr;  // [num_tokens, num_kv_heads * group_size, head_dim] f16|bf16
   std::byte* o = nullptr;        // the same shape and dtype

@@ -16,7 +16,7 @@ struct SequenceRows {
   int64_t first;  // row of q
   int q_len;
 };
-__device__ inline SequenceRows sequence_rows(const AttentionParams& p, int64_t seq) {
+__device__ inline SequenceRows sequence_rows(const AttentionCallParams& p, int64_t seq) {
   if (!p.q_indptr.is_given()) return {seq, 1};
   const int64_t begin = p.q_indptr[seq];
   return {begin, static_cast<int>(p.q_indptr[seq + 1] - begin)};
@@ -24,7 +24,7 @@ __device__ inline SequenceRows sequence_rows(const AttentionParams& p, int64_t s
 
 /// Tree mask of a sequence: bit j % 32 of word j / 32 of row r says whether query r sees new token
 /// j.
-struct TreeMask {
+struct RowTreeMask {
   const uint32_t* words = nullptr;  // nullptr: none, causality decides
   int row_words = 0;
 
@@ -39,8 +39,8 @@ struct TreeMask {
   }
 };
 /// is_wrong becomes true where the starts give the sequence no mask of its size.
-__device__ inline TreeMask tree_mask(const AttentionParams& p, int64_t seq, int q_len,
-                                     bool& is_wrong) {
+__device__ inline RowTreeMask tree_mask(const AttentionCallParams& p, int64_t seq, int q_len,
+                                        bool& is_wrong) {
   if (p.tree_mask == nullptr) return {};
   const int64_t begin = p.tree_mask_indptr[seq], end = p.tree_mask_indptr[seq + 1];
   if (begin == end) return {};
@@ -60,7 +60,7 @@ __device__ inline TreeMask tree_mask(const AttentionParams& p, int64_t seq, int 
 struct KeyRange {
   int begin, end;
 };
-__device__ inline KeyRange visible_keys(const AttentionParams& p, int position, int kv_len,
+__device__ inline KeyRange visible_keys(const AttentionCallParams& p, int position, int kv_len,
                                         bool has_tree) {
   const int end = p.causal && !has_tree ? max(min(position + 1, kv_len), 0) : kv_len;
   const int begin = p.window_left >= 0 ? max(position - p.window_left, 0) : 0;

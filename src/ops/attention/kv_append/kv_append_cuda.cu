@@ -9,7 +9,7 @@ namespace heddle::cuda::attention {
 namespace {
 
 constexpr int kWarps = kAppendThreads / 32;
-/// Blocks that a multiprocessor runs at once: else the functions that tell of wrong tables would
+/// Blocks that a multiprocessor runs at once: else the functions that report wrong tables would
 /// decide how many registers a kernel has.
 constexpr int kAppendBlocks = 6;
 

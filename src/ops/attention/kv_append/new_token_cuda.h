@@ -9,12 +9,12 @@
 namespace heddle::cuda::attention {
 
 /// The rows of a sequence.
-struct TokenRows {
+struct NewRows {
   int64_t begin, end;
 
-  __device__ TokenRows(int64_t its_begin, int64_t its_end) : begin(its_begin), end(its_end) {}
-  __device__ TokenRows(const KvAppendParams& p, int64_t seq)
-      : TokenRows(p.seq_indptr[seq], p.seq_indptr[seq + 1]) {}
+  __device__ NewRows(int64_t its_begin, int64_t its_end) : begin(its_begin), end(its_end) {}
+  __device__ NewRows(const KvAppendParams& p, int64_t seq)
+      : NewRows(p.seq_indptr[seq], p.seq_indptr[seq + 1]) {}
   [[nodiscard]] __device__ bool has(int t) const { return begin <= t && t < end; }
   [[nodiscard]] __device__ bool are_wrong(const KvAppendParams& p) const {
     return begin < 0 || begin > end || end > p.num_tokens;
@@ -22,7 +22,7 @@ struct TokenRows {
 };
 
 /// The last sequence of [0, num_seqs) that begins at or before row t; -1 where the first begins
-/// behind it. in_order becomes false where starts that descend have been seen. By all lanes of a
+/// after it. in_order becomes false where starts that descend have been seen. By all lanes of a
 /// warp for the same t, 32 candidates a load.
 __device__ inline int find_sequence(const ConstIndexVector& seq_indptr, int num_seqs, int t,
                                     bool& in_order) {
@@ -70,12 +70,12 @@ struct StaleToken {
   }
 };
 
-/// Where row t goes that is `behind` rows from the end of its sequence.
+/// Where the row goes that is `from_end` rows before the end of its sequence.
 __device__ inline NewToken place_token(const KvAppendParams& p, const SequencePages& pages,
-                                       int behind, const EarlyEntry& early = {}) {
+                                       int from_end, const EarlyEntry& early = {}) {
   if (pages.is_wrong()) return {NewToken::kWrong};
-  const int position = pages.kv_len - behind;
-  if (behind <= 0 || position < 0) return {};
+  const int position = pages.kv_len - from_end;
+  if (from_end <= 0 || position < 0) return {};
   const PageSlot at = page_slot(p.kv, position);
   const int64_t entry = pages.first_page + at.page;
   const int64_t id = entry == early.entry ? p.kv.pages.value_of(early.id) : p.kv.pages[entry];
@@ -115,38 +115,38 @@ __device__ inline StaleToken::StaleToken(const KvAppendParams& p, int t) {
 __device__ inline NewToken find_token(const KvAppendParams& p, int t, const OwnSequence& own,
                                       const EarlyEntry& early = {}) {
   SequenceWords words = own.words;
-  int behind = 1;  // rows from t to the end of its sequence, where nothing is wrong
+  int from_end = 1;  // rows from t to the end of its sequence, where nothing is wrong
   if (p.seq_indptr.is_given()) {
     bool is_found = false, is_wrong = false;
     if (OwnSequence::is_asked(p)) {
-      const TokenRows rows(p.seq_indptr.value_of(own.begin), p.seq_indptr.value_of(own.end));
+      const NewRows rows(p.seq_indptr.value_of(own.begin), p.seq_indptr.value_of(own.end));
       is_found = rows.has(t);
       is_wrong = rows.are_wrong(p);
-      behind = static_cast<int>(rows.end) - t;
+      from_end = static_cast<int>(rows.end) - t;
     }
     if (!is_found) {
       bool in_order = true;
       const int seq = find_sequence(p.seq_indptr, p.num_seqs, t, in_order);
-      const TokenRows rows(p, max(seq, 0));
+      const NewRows rows(p, max(seq, 0));
       is_wrong |= !in_order || rows.are_wrong(p);
       if (seq < 0) return {is_wrong ? NewToken::kWrong : NewToken::kNone};
       words = ask_sequence(p.kv, seq);
-      behind = static_cast<int>(rows.end) - t;
+      from_end = static_cast<int>(rows.end) - t;
     }
     if (is_wrong) return {NewToken::kWrong};
   }
-  return place_token(p, sequence_pages(p.kv, words), behind, early);
+  return place_token(p, sequence_pages(p.kv, words), from_end, early);
 }
 
-/// The same where something is wrong: all sequences are asked for row t, and what is wrong is told.
-/// The kernel's own loads begin anew behind the call, so that nothing has to be kept over it.
+/// Where something is wrong: every sequence is asked for row t, and what is wrong is reported.
+/// The kernel's own loads begin anew after the call, so that nothing has to be kept over it.
 __device__ inline __noinline__ NewToken ask_for_token(const KvAppendParams& p, const char* op,
                                                       int t) {
   const int lane = static_cast<int>(threadIdx.x % 32);
-  int seq = p.seq_indptr.is_given() ? -1 : t, behind = 1;
+  int seq = p.seq_indptr.is_given() ? -1 : t, from_end = 1;
   for (int first = 0; p.seq_indptr.is_given() && first < p.num_seqs; first += 32) {
     const int mine = min(first + lane, p.num_seqs - 1);
-    const TokenRows rows(p, mine);
+    const NewRows rows(p, mine);
     const bool are_wrong = rows.are_wrong(p);
     if (are_wrong) {
       const bool is_begin = rows.begin < 0 || rows.begin > p.num_tokens;
@@ -157,16 +157,16 @@ __device__ inline __noinline__ NewToken ask_for_token(const KvAppendParams& p, c
     if (have == 0 || seq >= 0) continue;
     const int owner = __ffs(static_cast<int>(have)) - 1;
     seq = first + owner;
-    behind = __shfl_sync(~0u, static_cast<int>(rows.end), owner) - t;
+    from_end = __shfl_sync(~0u, static_cast<int>(rows.end), owner) - t;
   }
   if (seq < 0) return {};
   const SequencePages pages = sequence_pages(p.kv, seq);
-  const NewToken token = place_token(p, pages, behind);
+  const NewToken token = place_token(p, pages, from_end);
   if (token.is_wrong() && lane == 0) {
     if (pages.is_wrong()) {
       report_sequence(p.kv, op, seq);
     } else {
-      const PageSlot at = page_slot(p.kv, pages.kv_len - behind);
+      const PageSlot at = page_slot(p.kv, pages.kv_len - from_end);
       report_page(p.kv, op, seq, p.kv.pages[pages.first_page + at.page]);
     }
   }

@@ -81,8 +81,8 @@ __device__ bool append_row(const RopeAppend& call, SharedTurns& shared) {
   LoadedIndex asked_position;
   if (r.positions.is_given()) asked_position = load_given(r.positions, t);
   int row = my_row, head = 0;
-  Pairs<T, kVec> pairs;
-  if (row < num_rows) pairs = Pairs<T, kVec>(row_from(row), pair, num_pairs);
+  ElementPairs<T, kVec> pairs;
+  if (row < num_rows) pairs = ElementPairs<T, kVec>(row_from(row), pair, num_pairs);
   OwnSequence own;
   if constexpr (!kAsks) own = OwnSequence(p, t);
   Elements<T, kVec> value;
@@ -114,7 +114,7 @@ __device__ bool append_row(const RopeAppend& call, SharedTurns& shared) {
       }
       row += partition.rows_at_once;
       if (row >= num_rows) break;
-      pairs = Pairs<T, kVec>(row_from(row), pair, num_pairs);
+      pairs = ElementPairs<T, kVec>(row_from(row), pair, num_pairs);
     }
   }
   for (int i = thread; i < num_units; i += static_cast<int>(blockDim.x)) {
@@ -145,7 +145,7 @@ __device__ __noinline__ void append_row_asked(const KvAppendParams& p, const Rop
 //       thread   the same pairs of every rows_at_once-th row, then units of v and what stays
 //
 // What can be had before the kernel in front has ended is: position and page by what the tables say
-// by then, and the angles. Behind it a thread asks for its first row, its first value and these
+// by then, and the angles. After it a thread asks for its first row, its first value and these
 // tables at once, and where they have changed finds position and page anew.
 template <class T, int kVec>
 __global__ void __launch_bounds__(kMaxRopeAppendThreads, 3)

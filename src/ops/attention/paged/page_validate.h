@@ -26,10 +26,10 @@ void check_token_indptr(const char* name, const ExecContext& ctx, const ConstTen
 void check_page_lengths(const PagedKv& cache, const PageTable& table, int64_t num_seqs);
 /// The pages that a call on the CPU reads or writes are those of the pool, or have addresses.
 /// Sequence i has starts[i + 1] - starts[i] new tokens, without starts one. Nothing before the
-/// window_left keys in front of them is used; -1: all keys are.
+/// window_left keys before them is used; -1: all keys are.
 void check_used_pages(const PagedKv& cache, const PageTable& table, int64_t num_seqs,
                       const std::optional<cpu::IndexArray>& starts, int64_t window_left);
-/// The same of every page that a sequence has, used or not, and addresses are aligned for CUDA.
+/// Checks every page that a sequence has, used or not, and that addresses are aligned for CUDA.
 /// With HEDDLE_VALIDATE=1 alone.
 void validate_pages(const PagedKv& cache, const PageTable& table, int64_t num_seqs);
 /// q_indptr or seq_indptr [num_seqs + 1] ascends within [0, num_tokens].

@@ -12,7 +12,7 @@
 //     const std::byte* page = page_address(p, id);
 //     const std::byte* key = page + row_offset(p, kv_head, at.slot);  // + value_distance: value
 //
-// Nothing outside [0, kv_len) may be read: entries of the table behind a sequence's pages are wild,
+// Nothing outside [0, kv_len) may be read: entries of the table after a sequence's pages are wild,
 // slots past its end hold NaN.
 
 #include <cstdint>

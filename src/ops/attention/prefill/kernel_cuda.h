@@ -38,8 +38,8 @@ using ShapeOf = Shape<kDim, std::is_same_v<Rotation, RotaryFrequencies>>;
 /// Writes the rows of a warp, NaN where the tables are wrong. They go through the place of their
 /// queries in shared memory, so that whole lines are written.
 template <class T, class S>
-__device__ void write_rows(const PrefillParams& p, const Item item, int warp, int lane,
-                           std::byte* shared, Softmax<S>& softmax) {
+__device__ void write_rows(const PrefillParams& p, const PrefillItem item, int warp, int lane,
+                           std::byte* shared, PrefillSoftmax<S>& softmax) {
 #pragma unroll
   for (int m = 0; m < S::kProductRows; ++m) {
 #pragma unroll
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
   extern __shared__ uint4 memory[];
   auto* const shared = reinterpret_cast<std::byte*>(memory);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  auto& item = *reinterpret_cast<Item*>(shared + S::kItemAt);
+  auto& item = *reinterpret_cast<PrefillItem*>(shared + S::kItemAt);
   if (warp == 0) {
     find_item<S>(p, item);
   } else {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
   }
   __syncthreads();
   if (item.num_rows <= 0) return;
-  // A warp skips tiles behind the last key that one of its rows sees.
+  // A warp skips the tiles after the last key that one of its rows sees.
   const bool has_rows = warp * S::kWarpRows < item.num_rows;
   const int warp_end = has_rows ? keys_of_row(p, item, (warp + 1) * S::kWarpRows - 1).end : 0;
   bool rotates = false;
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
   keys.fetch(p, item, copier, item.begin, S::kKeysAt, 0);
 
   const LaneAddresses<S> at(shared, warp, lane);
-  Softmax<S> softmax;
+  PrefillSoftmax<S> softmax;
 #pragma unroll 1
   for (int tile = item.begin; tile * S::kKeys < keys.num_keys; ++tile) {
     const bool is_masked = item.is_masked(tile), works = tile * S::kKeys < warp_end;

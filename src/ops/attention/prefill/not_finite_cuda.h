@@ -92,14 +92,14 @@ __device__ void add_guarded_product(uint32_t values_at, const uint32_t (&rows)[4
   }
 }
 
-/// Softmax::add_values for a tile that is masked for some row and holds values that are not finite.
-/// The finite values are multiplied as ever. For the others, products of indicators (1 for an
-/// infinity of that sign that a row sees) tell which sums become infinite. A sum is NaN where both
-/// infinities meet, where a value is NaN, or where an infinite value has weight 0. So the bits are
-/// those of a tile without a mask.
+/// PrefillSoftmax::add_values for a tile that is masked for some row and holds values that are not
+/// finite. The finite values are multiplied as ever. For the others, products of indicators (1 for
+/// an infinity of that sign that a row sees) tell which sums become infinite. A sum is NaN where
+/// both infinities meet, where a value is NaN, or where an infinite value has weight 0. So the bits
+/// are those of a tile without a mask.
 template <class T, class S>
 __device__ void add_guarded_values(const LaneAddresses<S>& at, Scores<S>& s, float scale_log2,
-                                   Softmax<S>& softmax) {
+                                   PrefillSoftmax<S>& softmax) {
   float o[S::kProductRows][S::kDim / 8][4];  // indexed at run time, so not in registers
 #pragma unroll
   for (int i = 0; i < S::kProductRows * S::kDim / 2; ++i)

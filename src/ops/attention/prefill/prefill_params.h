@@ -4,8 +4,8 @@
 
 namespace heddle::cuda::attention {
 
-/// Keys are taken in tiles that begin at multiples of this position, in ascending order. So what is
-/// summed with what depends on positions alone.
+/// Keys are processed in tiles that begin at multiples of this position, in ascending order. So
+/// what is summed with what depends on positions alone.
 inline constexpr int kPrefillTileKeys = 64;
 
 /// Rows of a block for heads up to 64, 128 or 256. The bits of a row do not depend on it.
@@ -19,7 +19,7 @@ inline constexpr int kPrefillTileKeys = 64;
 /// soft cap, or a scale that is not positive, the general kernel first makes each score soft_cap *
 /// tanh(q . k * sm_scale / soft_cap).
 struct PrefillParams {
-  AttentionParams call;
+  AttentionCallParams call;
   FastDivisor by_group_size, by_kv_heads;
   bool is_transformed = false;
   float scale = 1.0f;       // of scores in the exponent of e; 1 where they are made before

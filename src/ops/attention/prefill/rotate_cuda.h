@@ -115,7 +115,7 @@ __device__ void leave_frequencies(const RotaryFrequencies& rope, Turns* frequenc
 
 /// The queries of a block, each angle exact.
 template <class T, class S>
-__device__ void rotate_queries(const PrefillParams& p, int num_pairs, const Item& item,
+__device__ void rotate_queries(const PrefillParams& p, int num_pairs, const PrefillItem& item,
                                std::byte* shared) {
   const PairSplit<S> mine;
   const auto* const frequencies = reinterpret_cast<const Turns*>(shared + S::kFrequenciesAt);

@@ -73,7 +73,7 @@ __device__ void add_scores(uint32_t queries_at, uint32_t keys_at, Scores<S>& s) 
 
 /// Scores that are not q . k times a positive scale.
 template <class S>
-__device__ void transform_scores(const AttentionParams& p, Scores<S>& s) {
+__device__ void transform_scores(const AttentionCallParams& p, Scores<S>& s) {
   const float in = p.soft_cap > 0.0f ? __fdividef(p.sm_scale, p.soft_cap) : p.sm_scale;
 #pragma unroll
   for (float(&products)[S::kKeys / 8][4] : s) {
@@ -90,7 +90,8 @@ __device__ void transform_scores(const AttentionParams& p, Scores<S>& s) {
 
 /// Scores of keys that a row does not see become -inf.
 template <class S>
-__device__ void mask_scores(const PrefillParams& p, const Item item, int first_key, Scores<S>& s) {
+__device__ void mask_scores(const PrefillParams& p, const PrefillItem item, int first_key,
+                            Scores<S>& s) {
   // Read here: else what follows from it would be in registers from before the loop over tiles.
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
@@ -129,13 +130,13 @@ __device__ void mask_scores(const PrefillParams& p, const Item item, int first_k
 /// The online softmax of a warp's rows. A tile of which a row sees nothing leaves its state as it
 /// is, bit for bit.
 template <class S>
-struct Softmax {
+struct PrefillSoftmax {
   float max[S::kProductRows][2];  // of the scores so far
   float sum[S::kProductRows][2];  // of this lane's weights, in f32, before they are rounded
   float o[S::kProductRows][S::kDim / 8][4];
   float shift[S::kProductRows][2];  // of the exponents of the tile's weights
 
-  __device__ Softmax() {
+  __device__ PrefillSoftmax() {
 #pragma unroll
     for (int m = 0; m < S::kProductRows; ++m) {
       max[m][0] = max[m][1] = -INFINITY;

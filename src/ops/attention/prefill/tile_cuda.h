@@ -15,8 +15,8 @@ namespace heddle::cuda::attention::prefill {
 
 /// A block has 4 or 2 warps of 16 * kProductRows rows. A row is (query token, query head of the
 /// group): row r of a sequence and kv head is token r / group_size and head r % group_size, so that
-/// the heads of a group share keys and a tile ends soon behind the diagonal. Heads up to kHeadDim
-/// elements are taken as kHeadDim, zeros behind them.
+/// the heads of a group share keys and a tile ends just past the diagonal. Heads up to kHeadDim
+/// elements are taken as kHeadDim, zeros after them.
 template <int kHeadDim, bool kIsGeneral>
 struct Shape {
   static constexpr int kDim = kHeadDim;
@@ -53,12 +53,12 @@ __device__ constexpr uint32_t element_offset(int row, int element) {
 
 /// Up to kRows rows of one sequence and kv head, and what they see. In shared memory, since most of
 /// it is seldom read.
-struct alignas(16) Item {
+struct alignas(16) PrefillItem {
   int64_t first_token;  // row of q that holds the sequence's first query
   int64_t first_page;   // index in the table; negative: the tables are wrong
   int64_t first_key;    // of the kv head: address of the key in slot 0, less that of the page
   int64_t no_page;      // an entry of the table that is no page
-  TreeMask tree;
+  RowTreeMask tree;
   int seq, q_len, kv_len, kv_head;
   /// A key has been met that lies in no page, in an even or odd tile: threads that are still at a
   /// tile do not read what those at the next one write.
@@ -81,34 +81,34 @@ struct Row {
   int head;   // of q
 };
 
-__device__ inline Row row_of(const PrefillParams& p, const Item& item, int row) {
+__device__ inline Row row_of(const PrefillParams& p, const PrefillItem& item, int row) {
   const int packed = item.first_row + row, token = divide(packed, p.by_group_size);
   return {token, item.kv_head * p.call.group_size + packed - token * p.call.group_size};
 }
 
 /// Keys that a row sees, but for the bits of a tree mask. Rows past the last are taken as that.
-__device__ inline KeyRange keys_of_row(const PrefillParams& p, const Item& item, int row) {
+__device__ inline KeyRange keys_of_row(const PrefillParams& p, const PrefillItem& item, int row) {
   const int token = row_of(p, item, min(row, item.num_rows - 1)).token;
   return visible_keys(p.call, item.kv_len - item.q_len + token, item.kv_len, item.has_tree());
 }
 
 /// A sequence's rows and pages, of a lane: sequence_rows and sequence_pages with all loads at once.
-struct Sequence {
+struct PrefillSequence {
   SequenceRows rows;  // none where they are not rows of q
   SequencePages pages;
   bool has_right_rows;
 
-  __device__ Sequence(const PrefillParams& p, int seq) {
+  __device__ PrefillSequence(const PrefillParams& p, int seq) {
     const ConstIndexVector& starts = p.call.q_indptr;
-    const LoadedIndex first = load_given(starts, seq), behind = load_given(starts, seq + 1);
+    const LoadedIndex first = load_given(starts, seq), next = load_given(starts, seq + 1);
     pages = sequence_pages(p.call.kv, seq);
-    const int64_t begin = first.value(), end = behind.value();
+    const int64_t begin = first.value(), end = next.value();
     has_right_rows = (begin >= 0) & (begin <= end) & (end <= p.call.num_tokens);
     rows = {begin, has_right_rows ? static_cast<int>(end - begin) : 0};
   }
 };
 
-/// Tells of sequences whose rows are not rows of q. By warps that have nothing else to do while
+/// Reports sequences whose rows are not rows of q. By warps that have nothing else to do while
 /// one finds the block's item; all blocks together look at every sequence.
 template <class S>
 __device__ void check_starts(const PrefillParams& p) {
@@ -122,7 +122,7 @@ __device__ void check_starts(const PrefillParams& p) {
 }
 
 template <int kKeys>
-__device__ void set_tiles(const PrefillParams& p, int num_rows, Item& item) {
+__device__ void set_tiles(const PrefillParams& p, int num_rows, PrefillItem& item) {
   const KeyRange first = keys_of_row(p, item, 0), last = keys_of_row(p, item, num_rows - 1);
   const int first_new = item.kv_len - item.q_len;
   const int whole = item.has_tree() ? max(min(first_new, first.end), 0) : first.end;
@@ -139,7 +139,7 @@ __device__ void set_tiles(const PrefillParams& p, int num_rows, Item& item) {
 /// other. A sequence says by itself whether an item is one of its own; so where starts of others
 /// are out of order, which leads the search astray, all are asked.
 template <class S>
-__device__ void find_item(const PrefillParams& p, Item& item) {
+__device__ void find_item(const PrefillParams& p, PrefillItem& item) {
   const int lane = static_cast<int>(threadIdx.x % 32), num_seqs = p.call.num_seqs;
   const auto number = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const int place = divide(number, p.by_kv_heads);
@@ -162,7 +162,7 @@ __device__ void find_item(const PrefillParams& p, Item& item) {
 #pragma unroll 1
   while (true) {
     const int mine = begin + min(lane, count - 1);
-    const Sequence seq(p, mine);
+    const PrefillSequence seq(p, mine);
     const int number_of_first = first_tile(seq.rows.first, mine);
     const int num_rows = seq.rows.q_len * p.call.group_size;
     const bool is_mine = lane < count && static_cast<uint32_t>(place - number_of_first) <
@@ -182,7 +182,7 @@ __device__ void find_item(const PrefillParams& p, Item& item) {
     bool is_wrong = seq.pages.is_wrong();
     if (is_wrong) report_sequence(p.call.kv, "batch_prefill", mine);
     item.first_token = seq.rows.first;
-    item.tree = S::kGeneral ? tree_mask(p.call, mine, seq.rows.q_len, is_wrong) : TreeMask{};
+    item.tree = S::kGeneral ? tree_mask(p.call, mine, seq.rows.q_len, is_wrong) : RowTreeMask{};
     item.seq = mine;
     item.has_no_page[0] = item.has_no_page[1] = 0;
     item.q_len = seq.rows.q_len;
@@ -198,7 +198,7 @@ __device__ void find_item(const PrefillParams& p, Item& item) {
   if (lane == 0) item.num_rows = 0;
 }
 
-/// 8 elements from `from`, of which `count` are there, to shared memory, zeros behind them. For
+/// 8 elements from `from`, of which `count` exist, to shared memory, zeros after them. For
 /// rows that are not aligned.
 __device__ inline void copy_elements(void* to, const std::byte* from, int count) {
   uint32_t words[4] = {};
@@ -241,7 +241,7 @@ struct Copier {
     }
   }
 
-  __device__ void copy_queries(const PrefillParams& p, const Item item) const {
+  __device__ void copy_queries(const PrefillParams& p, const PrefillItem item) const {
 #pragma unroll
     for (int i = 0; i < S::kRows / kRowStep; ++i) {
       const bool in_range = i * kRowStep + row < item.num_rows;
@@ -288,14 +288,14 @@ struct KeyTiles {
   using C = Copier<S>;
 
   int64_t* addresses;  // [2][kKeys]; kNoAddress: of a key in no page
-  int num_keys;        // of the item: behind them come zeros
+  int num_keys;        // of the item: after them come zeros
 
-  __device__ KeyTiles(std::byte* shared, const Item& item)
+  __device__ KeyTiles(std::byte* shared, const PrefillItem& item)
       : addresses(reinterpret_cast<int64_t*>(shared + S::kAddressesAt)), num_keys(item.num_keys) {}
 
   /// Starts to copy the table's entry for this thread's key of a tile to where its address will be,
   /// so that no register waits for it. It belongs to the next group of copies.
-  __device__ void look_up(const PrefillParams& p, const Item& item, int tile) const {
+  __device__ void look_up(const PrefillParams& p, const PrefillItem& item, int tile) const {
     const int key = tile * S::kKeys + static_cast<int>(threadIdx.x);
     if (threadIdx.x >= S::kKeys || key >= num_keys) return;
     int64_t* const to = &addresses[(tile & 1) * S::kKeys + threadIdx.x];
@@ -308,7 +308,7 @@ struct KeyTiles {
     }
   }
   /// Makes the address of this thread's key of the entry that look_up brought.
-  __device__ void leave_address(const PrefillParams& p, Item& item, int tile) const {
+  __device__ void leave_address(const PrefillParams& p, PrefillItem& item, int tile) const {
     const int key = tile * S::kKeys + static_cast<int>(threadIdx.x);
     if (threadIdx.x >= S::kKeys || key >= num_keys) return;
     int64_t* const at = &addresses[(tile & 1) * S::kKeys + threadIdx.x];
@@ -320,11 +320,12 @@ struct KeyTiles {
       if (atomicExch(&item.has_no_page[tile & 1], 1) == 0) item.no_page = page;
     }
   }
-  /// Starts copying a tile, its keys, or with `distance` the values, as a group of copies. Behind
+  /// Starts copying a tile, its keys, or with `distance` the values, as a group of copies. After
   /// the last tile come zeros.
-  __device__ void fetch(const PrefillParams& p, const Item& item, const C& copier, int tile,
+  __device__ void fetch(const PrefillParams& p, const PrefillItem& item, const C& copier, int tile,
                         int tile_at, int64_t distance) const {
-    // What follows from a wrong page stands behind the copies, and costs them a word and a choice.
+    // What follows from a wrong page is decided after the copies, and costs them a word and a
+    // choice.
     const bool has_no_page = item.has_no_page[tile & 1] != 0;
     const int left = has_no_page ? 0 : num_keys - tile * S::kKeys - copier.row;
     const int64_t* const its_addresses = addresses + (tile & 1) * S::kKeys + copier.row;

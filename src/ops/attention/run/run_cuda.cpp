@@ -65,7 +65,7 @@ AttentionCall describe(const ExecContext& ctx, const AttentionArgs& args) {
 }
 
 void pack(const ExecContext& ctx, const AttentionArgs& args, const AttentionCall& call,
-          AttentionParams& p) {
+          AttentionCallParams& p) {
   p.kv = PagedKvParams(ctx, args.cache, args.table, call.is_kv_aligned);
   p.q = args.q.raw();
   p.q_token = args.q.stride(0);

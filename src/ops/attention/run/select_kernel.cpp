@@ -14,7 +14,7 @@ namespace {
 constexpr int kNumCounters = static_cast<int>(kDecodeCounters.bytes / sizeof(uint32_t));
 constexpr int kFirstWithClusters = 90;
 
-/// Kernels have instances for heads of these sizes; smaller heads are taken with zeros behind them.
+/// Kernels have instances for heads of these sizes; smaller heads are taken with zeros after them.
 int instance_dim(int head_dim) { return head_dim > 128 ? 256 : head_dim > 64 ? 128 : 64; }
 
 int units_of_sequence(int num_kv_heads, int group_size, int head_dim) {

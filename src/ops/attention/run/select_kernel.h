@@ -42,7 +42,7 @@ struct AttentionChoice {
 
   // Of kDecode.
   int units_per_seq = 0;  // kv heads, times the parts that a group is taken in
-  int blocks_per_sm = 1;  // that stand side by side in the work
+  int blocks_per_sm = 1;  // that take neighbouring parts of the work
   int cluster_size = 1;   // blocks that share a unit through their shared memory
   /// Several blocks may share a unit, through the workspace.
   bool shares_units = false;

@@ -78,7 +78,7 @@ struct Setting {
   const AttentionRun* run = nullptr;  // nullptr: the CPU with `threads`
 };
 
-/// Output rows of one call, all sequences behind each other.
+/// Output rows of one call, all sequences one after the other.
 template <class TQ>
 struct Attended {
   std::vector<TQ> o;       // [num_tokens, num_q_heads, head_dim]

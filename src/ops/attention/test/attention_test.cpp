@@ -69,14 +69,14 @@ TEST(Attention, HandComputedCase) {
   EXPECT_FLOAT_EQ(got.lse[0], 1.3862943611f);  // ln 4
 }
 
-// Seven queries behind 130 keys in a chain: the mask says what causality says. Then two branches
-// that do not see each other, and the second alone behind the keys both share: the bits of a row
+// Seven queries after 130 keys in a chain: the mask says what causality says. Then two branches
+// that do not see each other, and the second alone after the keys both share: the bits of a row
 // depend on what it sees.
 TEST(Attention, TreeMasksAreCausalityAlongTheBranches) {
   const testing::HeadShape heads{3, 2, 64};
   const auto all = testing::random_sequence<half, half>(heads, 7, 137);
   const std::vector<int32_t> chain{1, 3, 7, 15, 31, 63, 127}, indptr{0, 7};
-  // Tokens 1 to 3 are one branch behind token 0, tokens 4 to 6 the other.
+  // Tokens 1 to 3 are one branch after token 0, tokens 4 to 6 the other.
   const std::vector<int32_t> tree{1, 3, 7, 15, 17, 49, 113};
   const auto run = [&](const std::vector<int32_t>& mask) {
     AttentionOptions options;

@@ -1,4 +1,4 @@
-// Wrong page tables on a GPU: rows that use them are NaN or not stored, the context tells of them,
+// Wrong page tables on a GPU: rows that use them are NaN or not stored, the context reports them,
 // and no other row changes.
 #include "cuda_test.h"
 #include <gtest/gtest.h>

@@ -191,12 +191,12 @@ class BadTables {
   }
 
   /// Of i32 or i64, below or above all that may be.
-  static int64_t wild(bool is_int64, int64_t behind) {
+  static int64_t wild(bool is_int64, int64_t end) {
     using Narrow = std::numeric_limits<int32_t>;
     using Wide = std::numeric_limits<int64_t>;
     const int64_t value =
-        pick<int64_t>({-1, -2, behind, behind + 1, behind + 1000, Narrow::min(), Narrow::max(),
-                       Wide::min(), Wide::max(), int64_t{1} << 40});
+        pick<int64_t>({-1, -2, end, end + 1, end + 1000, Narrow::min(), Narrow::max(), Wide::min(),
+                       Wide::max(), int64_t{1} << 40});
     const bool fits = value >= Narrow::min() && value <= Narrow::max();
     return is_int64 || fits ? value : -1;
   }
@@ -317,7 +317,7 @@ class BadTables {
   void check_fault(bool must_be_told) {
     const std::optional<Fault> fault = take_();
     if (!fault) {
-      EXPECT_FALSE(must_be_told) << "no fault was told";
+      EXPECT_FALSE(must_be_told) << "no fault was reported";
       return;
     }
     EXPECT_EQ(fault->op, name_of(op_));

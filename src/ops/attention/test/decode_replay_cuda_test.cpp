@@ -99,7 +99,7 @@ class ChangingSequences {
   [[nodiscard]] int64_t num_seqs() const { return num_seqs_; }
 
  private:
-  /// Draws the table's first entries; the others are nobody's.
+  /// Draws the table's first entries; no sequence has the others.
   void place(int32_t num_used) {
     std::vector<int32_t> ids(static_cast<size_t>(num_pages_));
     std::iota(ids.begin(), ids.end(), 0);
@@ -155,7 +155,7 @@ TYPED_TEST(AttentionDecodeReplay, SeesLengthsAndTablesThatChangedInPlace) {
   }
 }
 
-/// Where chips can, decode starts before the kernel in front of it has ended, and looks at what
+/// Where chips can, decode starts before the previous kernel has ended, and looks at what
 /// lies in the tables then.
 TYPED_TEST(AttentionDecodeReplay, SeesWhatTheKernelInFrontWritesLast) {
   const DeviceStream stream;

@@ -106,7 +106,7 @@ TEST_F(KvCacheCuda, AGraphReplaysWithOtherLengthsAndTables) {
   const DeviceStream stream;
   const ExecContext ctx = cuda_context(stream.get());
   ReplayedCache cache;
-  // One token each: behind 4 of pages 5 and 2, behind none of page 7, and a sequence without pages.
+  // One token each: after 4 of pages 5 and 2, after none of page 7, and a sequence without pages.
   cache.upload({0, 2, 3, 3}, {5, 2, 7, -1, -1, -1, -1, -1}, {1, 1, -9}, {0, 1, 2, 3});
   const RecordedGraph graph(stream.get(), [&] { cache.run(ctx); });
   graph.launch(stream.get());
@@ -115,7 +115,7 @@ TEST_F(KvCacheCuda, AGraphReplaysWithOtherLengthsAndTables) {
   cache.expect_token(1, 7, 0);
   cache.expect_number_of_tokens(2);
 
-  // Three tokens that pass the end of a page, none, and two; the last row belongs to nobody.
+  // Three tokens that pass the end of a page, none, and two; the last row belongs to no sequence.
   cache.upload({0, 2, 4, 5}, {0, 1, 3, 4, 6, -1, -1, -1}, {2, 4, 3}, {0, 3, 3, 5});
   graph.launch(stream.get());
   stream.wait();
@@ -191,7 +191,7 @@ class RopedTokens {
   DeviceBuffer<int64_t> positions_{kSeqs};
 };
 
-/// Where chips can, rope_kv_append starts before the kernel in front of it has ended, and looks at
+/// Where chips can, rope_kv_append starts before the previous kernel has ended, and looks at
 /// what lies in the tables then.
 TEST_F(KvCacheCuda, RopeAndAppendSeesWhatTheKernelInFrontWritesLast) {
   const DeviceStream stream;

@@ -28,7 +28,7 @@ struct CacheShape {
 };
 
 /// A cache whose memory is NaN and whose pages lie in random order; the page table has wild ids
-/// behind its last page.
+/// after its last page.
 template <class T>
 class PagedCache {
  public:
@@ -40,7 +40,7 @@ class PagedCache {
       page_indptr_.push_back(page_indptr_.back() + pages);
       last_page_len_.push_back(pages == 0 ? -77 : len - (pages - 1) * shape.page_size);
     }
-    const int64_t num_pages = page_indptr_.back() + 2;  // two belong to nobody
+    const int64_t num_pages = page_indptr_.back() + 2;  // two belong to no sequence
     place_strides(num_pages);
     memory_.emplace(static_cast<size_t>(num_pages * page_stride_ * memory_per_page_));
     page_ids_.resize(static_cast<size_t>(num_pages));

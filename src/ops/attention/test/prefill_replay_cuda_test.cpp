@@ -47,7 +47,7 @@ class ChangingBatch {
     std::vector<int32_t> ids(static_cast<size_t>(kPages));
     std::iota(ids.begin(), ids.end(), 0);
     std::shuffle(ids.begin(), ids.end(), rng());
-    std::fill(ids.begin() + pages, ids.end(), int32_t{1} << 30);  // nobody's
+    std::fill(ids.begin() + pages, ids.end(), int32_t{1} << 30);  // of no sequence
     q_starts_ = {starts.begin(), starts.end()};
     q_indptr_.upload(q_starts_);
     page_indptr_.upload(page_starts_);
@@ -76,7 +76,7 @@ class ChangingBatch {
   [[nodiscard]] std::vector<float> lse() const {
     return lse_.download(0, num_elements() / size_t{kDim});
   }
-  /// No row behind the last sequence's is touched.
+  /// No row after the last sequence's is touched.
   [[nodiscard]] bool rest_untouched() const {
     return o_.untouched(num_elements(), o_.size() - num_elements()) && o_.guards_intact() &&
            lse_.guards_intact();

@@ -120,7 +120,7 @@ inline AttentionCase random_case(const AttentionLimits& limits = {}) {
   return c;
 }
 
-/// A [rows, heads, head_dim] view with gaps behind each head and each row.
+/// A [rows, heads, head_dim] view with gaps after each head and each row.
 template <class Byte>
 BasicTensorView<Byte> gapped(Byte* data, DType dtype, int64_t rows, int64_t heads, int64_t dim,
                              int64_t gap) {
@@ -191,7 +191,7 @@ class AttentionCheck {
     return host_view(v.data(), {std::ssize(v)});
   }
 
-  /// Masks of random bits, and wild ones behind each query's.
+  /// Masks of random bits, and wild ones after each query's.
   void draw_trees() {
     tree_indptr_.push_back(static_cast<int32_t>(random_int(0, 3)));
     tree_words_.assign(size_t(tree_indptr_[0]), -1);

@@ -121,7 +121,7 @@ def test_a_tree_mask_replaces_causality(framework: Framework, rng: np.random.Gen
     batch = Batch(framework, rng, "f32")
     new = [3, 1, 0, 7]
     starts = np.concatenate([[0], np.cumsum(new)])
-    # The last sequence: token 0, behind it two branches of three tokens that do not see each other.
+    # The last sequence: token 0, after it two branches of three tokens that do not see each other.
     tree = np.zeros((7, 7), bool)
     for branch in ([1, 2, 3], [4, 5, 6]):
         for depth, token in enumerate(branch):

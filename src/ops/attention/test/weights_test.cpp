@@ -49,7 +49,7 @@ TEST(AttentionWeights, TheSmallestCount) {
   }
 }
 
-// The same behind tiles of keys whose largest score comes last: what was summed before shrinks.
+// After tiles of keys whose largest score comes last: what was summed before shrinks.
 TEST(AttentionWeights, TheSmallestCountAcrossTiles) {
   std::vector<float> scores(1000), values(1000);
   double numerator = 0, sum = 0;

@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(kThreads) dequantize_kernel(const __grid_const
                    [&]<WeightType kType>() { unpack_to<kType>(p, row, k, p.first_output + row); });
 }
 
-// Nothing. Launched as usual behind what writes weights: kernels behind it that read them before
-// they wait for the one in front find all of them.
+// An empty kernel, launched without overlap after what writes weights: later kernels that read
+// the weights before they wait for the previous kernel find all of them.
 __global__ void end_of_writes_kernel() {}
 
 Params params_of(const ExecContext& ctx, const TensorView& y, const PackedWeight& weight) {

@@ -14,7 +14,7 @@ void embedding(const ExecContext& ctx, const TensorView& y, const ConstTensorVie
                const PackedWeight& weight);
 
 /// y[i] = row first_output + i of the weight, rounded to y's dtype. y may be the weight of a
-/// linear_site call behind it.
+/// linear_site call after it.
 void dequantize_rows(const ExecContext& ctx, const TensorView& y, const PackedWeight& weight,
                      int64_t first_output);
 

@@ -3,6 +3,7 @@
 #include "cuda/bulk_copy_cuda.h"
 #include "cuda/cluster_cuda.h"
 #include "cuda/early_launch.h"
+#include "cuda/sm90/ring_cuda.h"
 #include "cuda/sm90/tensor_copy_cuda.h"
 #include "cuda/sm90/warpgroup_registers_cuda.h"
 #include "cuda/sm90/wgmma_cuda.h"
@@ -14,32 +15,11 @@
 
 namespace heddle::cuda::linear_site {
 
-/// Barriers of a ring of stages in shared memory.
-struct Ring {
-  PhaseBarrier* full;
-  PhaseBarrier* empty;
-  int num_stages;
-};
-
-/// A place in a ring, and the parity of the phase in which it is.
-struct RingPlace {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ void advance(const Ring& ring) {
-    if (++stage == ring.num_stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 /// The barriers of a block, and where its warps for adapters find their memory, which they would
 /// keep in registers otherwise.
 struct alignas(16) SharedBarriers {
-  PhaseBarrier weights_full[kMaxStages], weights_empty[kMaxStages];
-  PhaseBarrier x_full[kMaxStages], x_empty[kMaxStages];
-  PhaseBarrier delta_full, delta_empty, x_there;
+  Ring<kMaxStages> weights, x;
+  PhaseBarrier delta_full, delta_empty, x_ready;
   AdapterShared adapters;
 };
 static_assert(sizeof(SharedBarriers) == kSharedBarrierBytes);
@@ -75,34 +55,32 @@ struct ColumnRange {
   }
 };
 
-/// One thread asks for the weights, at most max_loading stages ahead of what has come.
+/// load: one thread copies the weights, at most max_loading stages ahead of what has arrived.
 __device__ inline void load_weights(const DecodeParams& p, int tile_outputs, std::byte* ring_bytes,
-                                    const Ring& ring) {
+                                    Ring<kMaxStages>& ring) {
   const BoxRange boxes(p);
   const TileRange tiles(p);
   const int box_bytes = tile_outputs * kSwizzledRowBytes;
-  RingPlace at, behind;
-  at.parity = 1;
+  RingPlace at = RingPlace::of_load(), arrived = RingPlace::of_multiply();
   int ahead = 0;
   for (int t = tiles.begin; t < p.num_tiles; t += tiles.step) {
     const Tile tile(p, t, tile_outputs);
     for (int box = 0; box < boxes.num; box += p.stage_boxes) {
-      ring.empty[at.stage].wait(at.parity);
+      ring.wait_empty(at);
       if (ahead == p.max_loading) {
-        ring.full[behind.stage].wait(behind.parity);
-        behind.advance(ring);
+        ring.wait_full(arrived);
+        arrived.advance(p.weight_stages);
       } else {
         ++ahead;
       }
       const int num = min(p.stage_boxes, boxes.num - box);
-      PhaseBarrier& full = ring.full[at.stage];
-      full.arrive_and_expect(static_cast<uint32_t>(num * box_bytes));
+      PhaseBarrier& full = ring.expect(at, static_cast<uint32_t>(num * box_bytes));
       std::byte* to = ring_bytes + at.stage * p.stage_boxes * box_bytes;
       for (int i = 0; i < num; ++i) {
         tensor_load(to + i * box_bytes, p.weights[tile.slice], tile.first_output,
                     (boxes.first + box + i) * kBoxFeatures, full, CachePriority::kEvictFirst);
       }
-      at.advance(ring);
+      at.advance(p.weight_stages);
     }
   }
 }
@@ -112,34 +90,32 @@ __device__ inline void load_weights(const DecodeParams& p, int tile_outputs, std
   return p.adapters.signal != nullptr;
 }
 
-/// Another one asks for x, which a kernel in front may write. `x_there` counts it when all of these
-/// have ended but A x.
-__device__ inline void load_x_boxes(const DecodeParams& p, std::byte* ring_bytes, const Ring& ring,
-                                    PhaseBarrier& x_there) {
+/// load: another thread copies x, which the previous kernel may still be writing. It arrives at
+/// `x_ready` once every earlier kernel except the A x launch has finished.
+__device__ inline void load_x_boxes(const DecodeParams& p, std::byte* ring_bytes,
+                                    Ring<kMaxStages>& ring, PhaseBarrier& x_ready) {
   const BoxRange boxes(p);
   const TileRange tiles(p);
   const int box_bytes = p.x_box_rows * kSwizzledRowBytes;
-  RingPlace at;
-  at.parity = 1;
+  RingPlace at = RingPlace::of_load();
   if (has_signal(p)) {
     wait_for_x(*p.adapters.signal);
     show_memory_to_copy_engine();
   } else {
     wait_for_predecessor();
   }
-  x_there.arrive();
+  x_ready.arrive();
   for (int t = tiles.begin; t < p.num_tiles; t += tiles.step) {
     for (int box = 0; box < boxes.num; box += p.stage_boxes) {
-      ring.empty[at.stage].wait(at.parity);
+      ring.wait_empty(at);
       const int num = min(p.stage_boxes, boxes.num - box);
-      PhaseBarrier& full = ring.full[at.stage];
-      full.arrive_and_expect(static_cast<uint32_t>(num * box_bytes));
+      PhaseBarrier& full = ring.expect(at, static_cast<uint32_t>(num * box_bytes));
       std::byte* to = ring_bytes + at.stage * p.stage_boxes * box_bytes;
       for (int i = 0; i < num; ++i) {
         tensor_load(to + i * box_bytes, p.x, 0, (boxes.first + box + i) * kBoxFeatures, full,
                     CachePriority::kEvictLast);
       }
-      at.advance(ring);
+      at.advance(p.x_stages);
     }
   }
 }
@@ -194,12 +170,13 @@ __device__ void store_sums(float* rows, int stride, const float (&sums)[kNum]) {
   }
 }
 
-/// Multiplies a tile: all stages of this block. Rows of x that a box does not have are multiplied,
-/// too, as whatever lies behind it; nobody looks at their sums.
+/// multiply: a tile, all stages of this block. Rows of x that a box does not have are multiplied,
+/// too, as whatever bytes follow it; their sums are not used.
 template <class T, int kOutputs>
 __device__ void multiply_tile(const DecodeParams& p, const std::byte* weight_bytes,
-                              const std::byte* x_bytes, const Ring& weights, const Ring& x,
-                              RingPlace& weight_at, RingPlace& x_at, TileSums<kOutputs>& sums) {
+                              const std::byte* x_bytes, Ring<kMaxStages>& weights,
+                              Ring<kMaxStages>& x, RingPlace& weight_at, RingPlace& x_at,
+                              TileSums<kOutputs>& sums) {
   constexpr int kWeightBox = kOutputs * kSwizzledRowBytes;
   const int x_box = p.x_box_rows * kSwizzledRowBytes;
   const BoxRange boxes(p);
@@ -213,8 +190,8 @@ __device__ void multiply_tile(const DecodeParams& p, const std::byte* weight_byt
         matrix_descriptor(weight_bytes + weight_at.stage * p.stage_boxes * kWeightBox);
     const uint64_t a = matrix_descriptor(x_bytes + x_at.stage * p.stage_boxes * x_box +
                                          group * kGroupRows * kSwizzledRowBytes);
-    weights.full[weight_at.stage].wait(weight_at.parity);
-    x.full[x_at.stage].wait(x_at.parity);
+    weights.wait_full(weight_at);
+    x.wait_full(x_at);
     for (int i = 0; i < num; ++i) {
       begin_products();
 #pragma unroll
@@ -231,8 +208,8 @@ __device__ void multiply_tile(const DecodeParams& p, const std::byte* weight_byt
     }
     weight_before = &weights.empty[weight_at.stage];
     x_before = &x.empty[x_at.stage];
-    weight_at.advance(weights);
-    x_at.advance(x);
+    weight_at.advance(p.weight_stages);
+    x_at.advance(p.x_stages);
   }
   wait_for_products<0>();
   if (releases && weight_before != nullptr) {
@@ -283,7 +260,7 @@ __device__ __forceinline__ void run_adapter_warp(const DecodeParams& p, SharedBa
   const AdapterWarp warp(p, barriers.adapters, index);
   Expand<T> expand(warp);
   expand.begin();
-  barriers.x_there.wait(0);  // and plan and tables
+  barriers.x_ready.wait(0);  // and plan and tables
   uint32_t parity = 1;
   for (int t = tiles.begin; t < p.num_tiles; t += tiles.step) {
     const Tile tile(p, t, tile_outputs);
@@ -304,8 +281,7 @@ __global__ void __launch_bounds__(kGroups == 1 ? 512 : 640, 1)
   const SharedLayout layout = shared_layout(p, kOutputs, kGroups);
   std::byte* const x_bytes = shared + layout.x;
   auto& barriers = *reinterpret_cast<SharedBarriers*>(shared + layout.barriers);
-  const Ring weights{barriers.weights_full, barriers.weights_empty, p.weight_stages};
-  const Ring x{barriers.x_full, barriers.x_empty, p.x_stages};
+  Ring<kMaxStages>&weights = barriers.weights, &x = barriers.x;
   const bool has_adapters = p.adapters.plan != nullptr;
   // The sums of a block's last tile go through shared memory, so that all warps finish them.
   const bool has_parts = shares_last_tile(p.cluster_size, p.num_rows);
@@ -314,14 +290,10 @@ __global__ void __launch_bounds__(kGroups == 1 ? 512 : 640, 1)
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
 
   if (warp == kConsumerWarps && is_elected()) {
-    for (int i = 0; i < kMaxStages; ++i) {
-      barriers.weights_full[i].init(1);
-      barriers.x_full[i].init(1);
-      barriers.weights_empty[i].init(kConsumerWarps);
-      barriers.x_empty[i].init(kConsumerWarps);
-    }
+    weights.init(kConsumerWarps);
+    x.init(kConsumerWarps);
     barriers.delta_full.init(32 * kLoraWarps);
-    barriers.x_there.init(1);
+    barriers.x_ready.init(1);
     barriers.delta_empty.init(32 * kConsumerWarps);
     barriers.adapters = shared_by_adapters(shared, layout);
     show_to_copy_engine();
@@ -344,14 +316,14 @@ __global__ void __launch_bounds__(kGroups == 1 ? 512 : 640, 1)
     if (warp == kConsumerWarps) {
       if (is_elected()) load_weights(p, kOutputs, shared, weights);
     } else if (warp == kConsumerWarps + 1) {
-      if (is_elected()) load_x_boxes(p, x_bytes, x, barriers.x_there);
+      if (is_elected()) load_x_boxes(p, x_bytes, x, barriers.x_ready);
     } else if (has_adapters) {
       run_adapter_warp<T>(p, barriers, warp - kConsumerWarps - kProducerWarps, kOutputs);
     }
   } else {
     if constexpr (kMovesRegisters) take_registers<kGroups == 1 ? 192 : 104>();
     TileSums<kOutputs> sums;
-    RingPlace weight_at, x_at;
+    RingPlace weight_at = RingPlace::of_multiply(), x_at = weight_at;
     uint32_t parity = 0;
     const int lane = static_cast<int>(threadIdx.x % 32);
     for (int t = tiles.begin; t < p.num_tiles; t += tiles.step) {

@@ -4,6 +4,7 @@
 #include "cuda/cluster_cuda.h"
 #include "cuda/convert_cuda.h"
 #include "cuda/early_launch.h"
+#include "cuda/sm90/ring_cuda.h"
 #include "cuda/sm90/tensor_copy_cuda.h"
 #include "cuda/sm90/warpgroup_registers_cuda.h"
 #include "cuda/sm90/wgmma_cuda.h"
@@ -33,24 +34,10 @@ struct PromptShared {
   static constexpr int kStages = prompt_stages(kOutputs);
   PromptStage<kOutputs> stages[kStages];
   std::byte lines[kPromptConsumerWarps][kPromptLinesBytes];
-  PhaseBarrier full[kStages], empty[kStages];
+  Ring<kStages> ring;
 };
 static_assert(sizeof(PromptShared<256>) == prompt_shared_bytes(256));
 static_assert(sizeof(PromptShared<128>) == prompt_shared_bytes(128));
-
-/// A place in the ring, and the parity of the phase that is waited for there.
-template <int kStages>
-struct StagePlace {
-  int stage = 0;
-  uint32_t parity;
-
-  __device__ explicit StagePlace(uint32_t parity) : parity(parity) {}
-  __device__ void next() {
-    if (++stage < kStages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
 
 /// The tiles of a block. Clusters take them in turn. A group of row units comes with one output
 /// tile after the other, so that blocks which run at the same time share x and W in the L2 cache.
@@ -84,22 +71,21 @@ struct PromptTile {
   }
 };
 
-/// One thread asks for x and the weights of all tiles. With a cluster of two each block asks for
+/// load: one thread copies x and the weights of all tiles. With a cluster of two each block copies
 /// half of the weights, for both.
 template <int kOutputs>
-__device__ void load_tiles(const PromptParams& p, PromptShared<kOutputs>& s) {
+__device__ void load(const PromptParams& p, PromptShared<kOutputs>& s) {
   constexpr uint16_t kBothBlocks = 3;
   const PromptTiles tiles(p);
-  StagePlace<PromptShared<kOutputs>::kStages> at(1);
+  RingPlace at = RingPlace::of_load();
   for (int i = tiles.cluster; i < tiles.total; i += tiles.num_clusters) {
     const PromptTile tile(p, tiles, i, kOutputs);
     const CUtensorMap& weights = p.weights[tile.slice];
     for (int step = 0; step < p.num_steps; ++step) {
-      s.empty[at.stage].wait(at.parity);
-      PhaseBarrier& full = s.full[at.stage];
+      s.ring.wait_empty(at);
       PromptStage<kOutputs>& stage = s.stages[at.stage];
       const int feature = step * kPromptStepFeatures;
-      full.arrive_and_expect(sizeof(stage));
+      PhaseBarrier& full = s.ring.expect(at, sizeof(stage));
       tensor_load(stage.x, p.x, tile.first_row, feature, full, CachePriority::kNormal);
       if (p.cluster_size == 1) {
         tensor_load(stage.weights, weights, tile.first_output, feature, full,
@@ -110,7 +96,7 @@ __device__ void load_tiles(const PromptParams& p, PromptShared<kOutputs>& s) {
                               tile.first_output + first, feature, full, kBothBlocks,
                               CachePriority::kNormal);
       }
-      at.next();
+      at.advance(PromptShared<kOutputs>::kStages);
     }
   }
 }
@@ -225,9 +211,9 @@ struct PendingTile {
   }
 };
 
-/// A warpgroup that multiplies.
+/// multiply and finish: a warpgroup, which writes y of a tile while it multiplies the next one.
 template <class T, int kOutputs>
-struct Consumer {
+struct Multiply {
   static constexpr int kStages = PromptShared<kOutputs>::kStages;
   static constexpr int kLoadSteps = 3;  // stages that a load of adapters has time for
   using Pending = PendingTile<kOutputs>;
@@ -235,7 +221,7 @@ struct Consumer {
   const PromptParams& p;
   PromptShared<kOutputs>& s;
   int warp;
-  StagePlace<kStages> at{0};
+  RingPlace at = RingPlace::of_multiply();
   PhaseBarrier* before = nullptr;  // of the stage that is multiplied
   float sum[kOutputs / 2] = {};
 
@@ -246,22 +232,22 @@ struct Consumer {
       before->arrive_in_block(lane);
     }
   }
-  /// Starts to multiply a stage; `beside` is done meanwhile.
-  template <class Beside>
-  __device__ void multiply_stage(bool is_first, Beside&& beside) {
+  /// Starts to multiply a stage; `meanwhile` runs before its products end.
+  template <class Work>
+  __device__ void multiply_stage(bool is_first, Work&& meanwhile) {
     const PromptStage<kOutputs>& stage = s.stages[at.stage];
     const uint64_t x = matrix_descriptor(stage.x + warp / 4 * kPromptGroupRows * kSwizzledRowBytes);
     const uint64_t weights = matrix_descriptor(stage.weights);
-    s.full[at.stage].wait(at.parity);
+    s.ring.wait_full(at);
     begin_products();
 #pragma unroll
     for (uint64_t k = 0; k < 4; ++k) wgmma<T>(sum, x + 2 * k, weights + 2 * k, !is_first || k > 0);
     commit_products();
-    beside();
+    meanwhile();
     wait_for_products<1>();
     release();
-    before = &s.empty[at.stage];
-    at.next();
+    before = &s.ring.empty[at.stage];
+    at.advance(kStages);
   }
   /// The stages from `step` to before `end` from the last one on.
   __device__ void multiply_until(int end, int& step) {
@@ -285,13 +271,13 @@ struct Consumer {
       store_lines<T>(rows, 64 * i, lines, [&](int j, int half) { return words[2 * j + half]; });
     }
   }
-  /// All features of a tile, and its adapters; beside the first stages y of the tile before is
+  /// All features of a tile, and its adapters; during the first stages y of the previous tile is
   /// written.
   __device__ void multiply(int index, const Pending& pending) {
 #pragma unroll
     for (int i = 0; i < Pending::kLines; ++i) {
-      const auto beside = [&] { store(pending, i); };
-      i < p.num_steps ? multiply_stage(i == 0, beside) : beside();
+      const auto meanwhile = [&] { store(pending, i); };
+      i < p.num_steps ? multiply_stage(i == 0, meanwhile) : meanwhile();
     }
     int step = min(Pending::kLines, p.num_steps);
     const WarpRows rows = rows_of(index);
@@ -349,10 +335,7 @@ __global__ void __launch_bounds__(kPromptThreads, 1)
   // The same for all lanes, as the compiler sees it, too.
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
   if (warp == kPromptConsumerWarps && is_elected()) {
-    for (int i = 0; i < PromptShared<kOutputs>::kStages; ++i) {
-      s.full[i].init(1);
-      s.empty[i].init(kPromptConsumerWarps * p.cluster_size);
-    }
+    s.ring.init(kPromptConsumerWarps * p.cluster_size);
     show_to_copy_engine();
     show_barriers_to_cluster();
     for (int i = 0; i < p.num_slices; ++i) prefetch_tensor_map(p.weights[i]);
@@ -369,10 +352,10 @@ __global__ void __launch_bounds__(kPromptThreads, 1)
 
   if (warp >= kPromptConsumerWarps) {
     give_back_registers<24>();
-    if (warp == kPromptConsumerWarps && is_elected()) load_tiles(p, s);
+    if (warp == kPromptConsumerWarps && is_elected()) load(p, s);
   } else {
     take_registers<240>();
-    Consumer<T, kOutputs>{p, s, warp}.run();
+    Multiply<T, kOutputs>{p, s, warp}.run();
   }
   // A block's memory and barriers stay until the other one needs them no more.
   __syncwarp();

@@ -1,31 +1,30 @@
 #pragma once
 
-#include "cuda/bulk_copy_cuda.h"
+#include "cuda/sm90/ring_cuda.h"
 
 #include "core/math.h"
 #include "ops/lora_device/grouped/row_tile_h_cuda.h"
 
 namespace heddle::cuda::lora::grouped_stream {
 
-// The streaming expand for 9.0: a ring of stages between ten warps. A stage holds 16 rows of y (256
-// outputs) and their h, and goes round like this:
+// The streaming expand for 9.0: a ring of stages (ring_cuda.h) between ten warps. A stage holds 16
+// rows of y (256 outputs) and their h, and goes round like this:
 //
 //             empty                    full                     done
-//   storer  -------->  loader (1 warp) ----->  8 warps multiply ----->  storer (1 warp)
-//           wait for   fill head; copy         y = round(y +            copy y to memory
-//           the reads  y and h to the stage    factor * h B^T)
+//   finish  -------->  load (1 warp)  ----->  multiply (8)     ----->  finish (1 warp)
+//           wait for   fill head; copy        y = round(y +           copy y to memory
+//           the reads  y and h to the stage   factor * h B^T)
 //
-// Each arrow is a barrier of the stage. B of the block's 256 outputs passes from the loader to the
-// eight warps through a buffer of its own (b_full, b_empty) and stays in their registers until it
-// changes.
+// Each arrow is a barrier of the stage. B of the block's 256 outputs passes from load to multiply
+// through a buffer of its own (b_full, b_empty) and stays in registers until it changes.
 
 inline constexpr ExpandForm kForm = kStreamForm;
-inline constexpr int kWarps = kForm.warps;                    // warps that multiply
-inline constexpr int kLoader = kWarps, kStorer = kWarps + 1;  // the warps behind them
+inline constexpr int kWarps = kForm.warps;                  // warps that multiply
+inline constexpr int kLoad = kWarps, kFinish = kWarps + 1;  // the warps after them
 inline constexpr int kThreads = (kWarps + 2) * 32;
 inline constexpr int kBlockOutputs = kWarps * kGroupOutputs;
 inline constexpr int kLaneRows =
-    kGroupedTileRows / 32;         // rows of a row tile whose number a lane of the loader has
+    kGroupedTileRows / 32;         // rows of a row tile whose number a lane of the loading warp has
 inline constexpr int kMaxRun = 8;  // items of a run, at most
 // Vectors from one row of y to the next in a stage. Four are free, so that the rows that lanes
 // access at the same time do not conflict in a bank.
@@ -36,10 +35,10 @@ template <int kSteps>
 inline constexpr int kStages = kSteps == 1 ? 8 : 6;
 
 /// Where the eight warps take B from when they come to a stage: they keep theirs, take what the
-/// loader has copied to shared memory, or load from global memory.
+/// loading warp has copied to shared memory, or load from global memory.
 enum class TakesB : int32_t { kNo, kCopy, kMemory };
 
-/// What the loader writes about the rows of a stage, up to 16 of one row tile.
+/// What the loading warp writes about the rows of a stage, up to 16 of one row tile.
 struct StageHead {
   int32_t num_rows;  // 0: no more work
   int32_t rank;      // of the adapter
@@ -83,25 +82,12 @@ struct Shared {
 
   Stage<kSteps> stages[kStages<kSteps>];
   alignas(16) std::byte b[kBlockOutputs * kBBytes];
-  PhaseBarrier full[kStages<kSteps>], done[kStages<kSteps>], empty[kStages<kSteps>];
+  Ring<kStages<kSteps>> ring;
+  PhaseBarrier done[kStages<kSteps>];
   PhaseBarrier b_full, b_empty;
 };
 static_assert(2 * (sizeof(Shared<1>) + 1024) <= 228 * 1024);
 static_assert(2 * (sizeof(Shared<4>) + 1024) <= 228 * 1024);
-
-/// Where a warp is in the ring: the stage, and the parity of the phase that it waits for.
-template <int kCount>
-struct Ring {
-  int stage = 0;
-  uint32_t parity;
-
-  __device__ explicit Ring(uint32_t parity) : parity(parity) {}
-  __device__ void next() {
-    if (++stage < kCount) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
 
 /// The work items of a block: an item is a row tile times 256 outputs. The order of all items goes
 /// through the row tiles of 128 rows (one, two or four, a group), then to the next outputs of
@@ -139,7 +125,7 @@ struct ItemOrder {
   }
 };
 
-/// What the loader knows of an item. It looks up one item while it works on those before.
+/// What the loading warp knows of an item. It looks up one item while it works on those before.
 struct StreamItem {
   GroupedTile tile;
   int slice, first;  // output
@@ -193,16 +179,16 @@ struct Target {
   }
 };
 
-/// The warp that fills the stages and B.
+/// load: the warp that fills the stages and B.
 template <int kSteps>
-struct Loader {
+struct Load {
   const GroupedParams& p;
   Shared<kSteps>& s;
-  Ring<kStages<kSteps>> ring{1};
+  RingPlace at = RingPlace::of_load();
   uint32_t b_parity = 1;
   int cached_slot = -1, cached_slice = -1, cached_first = -1;
   // h is written by join, which may still run. Until it has ended, lane i remembers the h of stage
-  // i, and the loader fills what else the stages need.
+  // i, and the warp fills what else the stages need.
   bool waits = true;
   int early = 0;
   const std::byte* early_h = nullptr;
@@ -213,7 +199,7 @@ struct Loader {
   __device__ void wait_for_h() {
     wait_for_predecessor();
     waits = false;
-    if (lane() < early) bulk_load(s.stages[lane()].h, early_h, early_bytes, s.full[lane()]);
+    if (lane() < early) bulk_load(s.stages[lane()].h, early_h, early_bytes, s.ring.full[lane()]);
     __syncwarp();
   }
 
@@ -221,7 +207,7 @@ struct Loader {
   /// has for ranks and outputs that do not exist.
   __device__ TakesB load_b(const Target& target) {
     if (target.b_stride != target.rank * 2 || target.b_stride % 16 != 0) return TakesB::kMemory;
-    if (waits && early > 0) wait_for_h();  // or nobody would ever take the B before
+    if (waits && early > 0) wait_for_h();  // or the previous B would never be read
     s.b_empty.wait(b_parity);
     b_parity ^= 1;
     if (is_elected()) {
@@ -250,9 +236,9 @@ struct Loader {
     float factor = target.scale;
     if (p.site.row_scale != nullptr && has_row) factor *= p.site.row_scale[row];
 
-    s.empty[ring.stage].wait(ring.parity);
-    Stage<kSteps>& stage = s.stages[ring.stage];
-    PhaseBarrier& full = s.full[ring.stage];
+    s.ring.wait_empty(at);
+    Stage<kSteps>& stage = s.stages[at.stage];
+    PhaseBarrier& full = s.ring.full[at.stage];
     if (has_row) stage.head.y[lane()] = y, stage.head.factor[lane()] = factor;
     if (lane() == 0) {
       stage.head.num_rows = num_rows, stage.head.rank = target.rank;
@@ -267,7 +253,7 @@ struct Loader {
           p.site.accumulate ? static_cast<uint32_t>(num_rows) * target.y_bytes : 0;
       full.arrive_and_expect(all_y + h_bytes);
     }
-    if (waits && lane() == ring.stage) early_h = h, early_bytes = h_bytes;
+    if (waits && lane() == at.stage) early_h = h, early_bytes = h_bytes;
     __syncwarp();
     if (!waits && is_elected()) bulk_load(stage.h, h, h_bytes, full);
     if (p.site.accumulate) {
@@ -276,7 +262,7 @@ struct Loader {
       });
     }
     if (waits && ++early == kStages<kSteps>) wait_for_h();
-    ring.next();
+    at.advance(kStages<kSteps>);
   }
 
   __device__ void run() {
@@ -312,22 +298,22 @@ struct Loader {
     if (waits) wait_for_h();
     plan.refuse_if_foreign(p, static_cast<int>(blockIdx.x) * 32 + lane(),
                            static_cast<int>(gridDim.x) * 32);
-    s.empty[ring.stage].wait(ring.parity);
+    s.ring.wait_empty(at);
     if (lane() == 0) {
-      s.stages[ring.stage].head.num_rows = 0;
-      s.full[ring.stage].arrive();
+      s.stages[at.stage].head.num_rows = 0;
+      s.ring.full[at.stage].arrive();
     }
   }
 };
 
-/// The warp that writes finished rows of y to memory.
+/// finish: the warp that writes rows of y to memory.
 template <int kSteps>
-__device__ void store_all(Shared<kSteps>& s) {
-  Ring<kStages<kSteps>> ring(0);
+__device__ void finish(Shared<kSteps>& s) {
+  RingPlace at = RingPlace::of_finish();
 #pragma unroll 1
   while (true) {
-    s.done[ring.stage].wait(ring.parity);
-    const Stage<kSteps>& stage = s.stages[ring.stage];
+    s.done[at.stage].wait(at.parity);
+    const Stage<kSteps>& stage = s.stages[at.stage];
     const auto bytes = static_cast<uint32_t>(stage.head.y_bytes);
     if (stage.head.num_rows == 0) break;
     stage.head.for_each_row(stage.head.num_rows,
@@ -335,8 +321,8 @@ __device__ void store_all(Shared<kSteps>& s) {
     commit_bulk_stores();
     wait_for_bulk_reads();
     __syncwarp();
-    if (threadIdx.x % 32 == 0) s.empty[ring.stage].arrive();
-    ring.next();
+    if (threadIdx.x % 32 == 0) s.ring.empty[at.stage].arrive();
+    at.advance(kStages<kSteps>);
   }
   wait_for_bulk_stores();
 }

@@ -9,9 +9,9 @@ namespace {
 
 constexpr int kColumns = kGroupOutputs / kProductOutputs;
 
-/// A warp that multiplies: 32 outputs of all rows that pass through the ring.
+/// multiply: a warp has 32 outputs of all rows that pass through the ring.
 template <class T, int kSteps>
-struct Products {
+struct Multiply {
   const GroupedParams& p;
   Shared<kSteps>& s;
   Weights<kSteps, kColumns> weights;
@@ -83,12 +83,12 @@ struct Products {
   }
 
   __device__ void run() {
-    Ring<kStages<kSteps>> ring(0);
+    RingPlace at = RingPlace::of_multiply();
     uint32_t b_parity = 0;
 #pragma unroll 1
     while (true) {
-      s.full[ring.stage].wait(ring.parity);
-      Stage<kSteps>& stage = s.stages[ring.stage];
+      s.ring.wait_full(at);
+      Stage<kSteps>& stage = s.stages[at.stage];
       const bool is_end = stage.head.num_rows == 0;
       if (!is_end) {
         if (stage.head.takes_b == TakesB::kCopy) {
@@ -105,9 +105,9 @@ struct Products {
       }
       show_to_copy_engine();
       __syncwarp();
-      if (lane() == 0) s.done[ring.stage].arrive();
+      if (lane() == 0) s.done[at.stage].arrive();
       if (is_end) break;
-      ring.next();
+      at.advance(kStages<kSteps>);
     }
   }
 };
@@ -128,22 +128,19 @@ __global__ void __launch_bounds__(kThreads, kForm.blocks)
   trigger_dependents();
   const int warp = static_cast<int>(threadIdx.x / 32);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages<kSteps>; ++i) {
-      s.full[i].init(1);
-      s.done[i].init(kWarps);
-      s.empty[i].init(1);
-    }
+    s.ring.init(1);
+    for (PhaseBarrier& done : s.done) done.init(kWarps);
     s.b_full.init(1);
     s.b_empty.init(kWarps);
     show_to_copy_engine();
   }
   __syncthreads();
-  if (warp == kLoader) {
-    Loader<kSteps>{p, s}.run();
-  } else if (warp == kStorer) {
-    store_all(s);
+  if (warp == kLoad) {
+    Load<kSteps>{p, s}.run();
+  } else if (warp == kFinish) {
+    finish(s);
   } else {
-    Products<T, kSteps>{p, s}.run();
+    Multiply<T, kSteps>{p, s}.run();
   }
 }
 

@@ -1,8 +1,8 @@
-// Times the metadata ops on the first GPU, in a graph and from the host, at 256 requests; indices
-// are i32, where a batch does not say which are i64.
+// Times the metadata ops on the first GPU, in a graph and from the host, at 256 requests where a
+// batch does not have more; indices are contiguous i32 where it does not say what they are.
 //   bench_metadata_cuda --json FILE [--quick]
 // A sample is one call's share of a replay of kCalls calls, made one after the other, or of kCalls
-// calls from the host into a stream that is empty at first. Beside them: an empty kernel with as
+// calls from the host into a stream that is empty at first. For comparison: an empty kernel with as
 // many bytes of parameters, which is what every launch takes.
 //
 // Floors are bytes at 4.6 TB/s; all but those of the wide tables are far below a launch, so what
@@ -21,21 +21,30 @@
 namespace heddle {
 namespace {
 
-constexpr int64_t kSeqs = 256;
+constexpr int64_t kSeqs = 256, kManySeqs = 1000;
 constexpr int kCalls = 100;
 
 using Values = std::vector<int32_t>;
 
+/// What the elements of a tensor are, and how many elements apart they lie.
+struct Elements {
+  constexpr Elements(DType type = DType::kInt32, int64_t gap = 1)  // NOLINT
+      : dtype(type), step(gap) {}
+
+  DType dtype;
+  int64_t step;
+};
+
 /// An i32 or i64 tensor on the device.
 class Tensor : public testing::DeviceIndices {
  public:
-  explicit Tensor(const Values& values, DType dtype = DType::kInt32)
-      : DeviceIndices(std::vector<int64_t>(values.begin(), values.end()), dtype) {}
-  explicit Tensor(int64_t size, int32_t value = 0, DType dtype = DType::kInt32)
-      : Tensor(Values(size_t(size), value), dtype) {}
+  explicit Tensor(const Values& values, Elements of = {})
+      : DeviceIndices(std::vector<int64_t>(values.begin(), values.end()), of.dtype, of.step) {}
+  explicit Tensor(int64_t size, int32_t value = 0, Elements of = {})
+      : Tensor(Values(size_t(size), value), of) {}
 
   [[nodiscard]] TensorView vector() const { return view(); }
-  [[nodiscard]] TensorView rows() const { return table(view().size(0) / kSeqs); }
+  [[nodiscard]] TensorView rows(int64_t num_rows) const { return table(view().size(0) / num_rows); }
 };
 
 struct EmptyParams {
@@ -49,7 +58,8 @@ class Bench {
 
   /// Times call(ctx) in a graph and from the host. `bytes` is what it has to read and write.
   template <class Call>
-  void time(const std::string& op, const std::string& batch, int64_t bytes, const Call& call) {
+  void time(const std::string& op, const std::string& batch, int64_t bytes, const Call& call,
+            int64_t num_seqs = kSeqs) {
     const ExecContext& ctx = program_.context().exec();
     const cudaStream_t stream = program_.stream();
     call(ctx);  // loads the kernel
@@ -57,7 +67,7 @@ class Bench {
     const testing::Replays replays{.warm_up = 3, .timed = program_.is_quick() ? 9 : 51};
     const auto add = [&](const char* form, const std::vector<double>& samples) {
       program_.add(
-          {{"op", op}, {"batch", batch}, {"form", form}, {"requests", kSeqs}, {"calls", kCalls}},
+          {{"op", op}, {"batch", batch}, {"form", form}, {"requests", num_seqs}, {"calls", kCalls}},
           double(bytes) / testing::kReadBytesPerUs, samples);
     };
     const auto one_call = [&](auto...) { call(ctx); };
@@ -81,18 +91,21 @@ Values starts_of(const Values& lengths) {
   return starts;
 }
 
-/// The dtypes of a batch: of page tables, of slots and ids, of cumulative lengths of pages, slots
+/// The elements of a batch: of page tables, of slots and ids, of cumulative lengths of pages, slots
 /// and ids, and of lengths and cumulative lengths of tokens.
 struct BatchDTypes {
   const char* suffix = "";
-  DType pages = DType::kInt32, ids = DType::kInt32, starts = DType::kInt32, lengths = DType::kInt32;
+  Elements pages{}, ids{}, starts{}, lengths{};
 };
 constexpr DType kI64 = DType::kInt64;
+constexpr Elements kStrided{DType::kInt32, 2}, kStrided64{DType::kInt64, 2};
 constexpr BatchDTypes kBatchDTypes[] = {
     {},
     {", LoRAX's dtypes", DType::kInt32, kI64, kI64},
     {", i64", kI64, kI64, kI64, kI64},
-    {", the other mix", kI64, DType::kInt32, DType::kInt32, kI64}};
+    {", the other mix", kI64, DType::kInt32, DType::kInt32, kI64},
+    {", strided", kStrided, kStrided, kStrided, kStrided},
+    {", strided i64", kStrided64, kStrided64, kStrided64, kStrided64}};
 
 /// The conversions on rows of these lengths, in tables of `width` columns.
 void time_conversions(Bench& bench, const std::string& name, const Values& lengths, int64_t width,
@@ -100,27 +113,31 @@ void time_conversions(Bench& bench, const std::string& name, const Values& lengt
   const std::string batch = name + dtypes.suffix;
   const Values cu = starts_of(lengths);
   const int64_t total = cu.back();
-  const int64_t copied_pages = 2 * total * size_of(dtypes.pages);
-  const int64_t copied_ids = 2 * total * size_of(dtypes.ids);
-  const Tensor tables(kSeqs * width, 3, dtypes.pages), ragged(total, 0, dtypes.pages),
+  const int64_t n = std::ssize(lengths);
+  const int64_t copied_pages = 2 * total * size_of(dtypes.pages.dtype);
+  const int64_t copied_ids = 2 * total * size_of(dtypes.ids.dtype);
+  const Tensor tables(n * width, 3, dtypes.pages), ragged(total, 0, dtypes.pages),
       pages(total, 5, dtypes.pages);
-  const Tensor input(lengths, dtypes.lengths), zeros(kSeqs, 0, dtypes.lengths);
+  const Tensor input(lengths, dtypes.lengths), zeros(n, 0, dtypes.lengths);
   const Tensor cu_seqlens(cu, dtypes.lengths), starts(cu, dtypes.starts);
   const Tensor positions(total, 0, dtypes.lengths), slots(total, 5, dtypes.ids),
       filtered(total, 0, dtypes.ids);
-  bench.time("block_tables_to_ragged", batch, copied_pages, [&](const ExecContext& ctx) {
-    block_tables_to_ragged(ctx, ragged.vector(), tables.rows(), input.vector(), zeros.vector());
+  const auto time = [&](const char* op, int64_t bytes, const auto& call) {
+    bench.time(op, batch, bytes, call, n);
+  };
+  time("block_tables_to_ragged", copied_pages, [&](const ExecContext& ctx) {
+    block_tables_to_ragged(ctx, ragged.vector(), tables.rows(n), input.vector(), zeros.vector());
   });
-  bench.time("block_tables_to_padded", batch, copied_pages, [&](const ExecContext& ctx) {
-    block_tables_to_padded(ctx, tables.rows(), pages.vector(), starts.vector());
+  time("block_tables_to_padded", copied_pages, [&](const ExecContext& ctx) {
+    block_tables_to_padded(ctx, tables.rows(n), pages.vector(), starts.vector());
   });
-  bench.time("prepare_position_slot_ids", batch, copied_ids, [&](const ExecContext& ctx) {
+  time("prepare_position_slot_ids", copied_ids, [&](const ExecContext& ctx) {
     prepare_position_slot_ids(ctx, positions.vector(), filtered.vector(), input.vector(),
                               cu_seqlens.vector(), starts.vector());
   });
-  bench.time("slots_filtering", batch, copied_ids, [&](const ExecContext& ctx) {
+  time("slots_filtering", copied_ids, [&](const ExecContext& ctx) {
     slots_filtering(ctx, filtered.vector(), slots.vector(), starts.vector(),
-                    starts.vector().narrow(0, 0, kSeqs));
+                    starts.vector().narrow(0, 0, n));
   });
 }
 
@@ -139,7 +156,7 @@ void time_new_tokens(Bench& bench, const BatchDTypes& dtypes) {
                               cu_seqlens.vector(), cu_slots.vector());
   });
   bench.time("copy_next_input_ids_inplace", batch, 8 * 4 * kSeqs, [&](const ExecContext& ctx) {
-    copy_next_input_ids_inplace(ctx, all.rows(), next.vector(), cu_accepted.vector(),
+    copy_next_input_ids_inplace(ctx, all.rows(kSeqs), next.vector(), cu_accepted.vector(),
                                 cache.vector(), input.vector(), prompt.vector());
   });
 }
@@ -147,24 +164,28 @@ void time_new_tokens(Bench& bench, const BatchDTypes& dtypes) {
 /// All outputs of a step with `num_new` tokens each, at some 500 tokens in the cache, pages of 16
 /// and 8 adapters; tables have `width` columns, those of batches that are compared the same.
 void time_prepare_batch(Bench& bench, const std::string& batch, const Values& num_new,
-                        int64_t width) {
+                        int64_t width, Elements of = {}) {
   constexpr int64_t kSlots = 8;
+  const int64_t n = std::ssize(num_new);
   const int64_t tokens = starts_of(num_new).back();
-  Values slots(kSeqs);
+  Values slots(num_new.size());
   for (size_t i = 0; i < slots.size(); ++i)
     slots[i] = static_cast<int32_t>(i * 5 % (kSlots + 1)) - 1;
-  const Tensor cache(kSeqs, 500), accepted(kSeqs, 2), input(num_new), adapters(slots);
-  const Tensor table(kSeqs * width, 3), next(tokens, 7), cu(starts_of(num_new));
-  const Tensor q_indptr(kSeqs + 1), start(kSeqs), kv(kSeqs), page_indptr(kSeqs + 1), last(kSeqs);
-  const Tensor pages(kSeqs * width), padded(kSeqs * width), all(kSeqs * 1024), overflow(1);
-  const Tensor positions(tokens), kv_slots(tokens), seqs(tokens), ids(tokens), slot_ids(tokens);
-  const Tensor seg_starts(kSeqs), seg_ends(kSeqs), seg_slots(kSeqs), rows(tokens),
-      indptr(kSlots + 1);
+  const Tensor cache(n, 500, of), accepted(n, 2, of), input(num_new, of), adapters(slots, of);
+  const Tensor table(n * width, 3, of), next(tokens, 7, of), cu(starts_of(num_new), of);
+  const Tensor q_indptr(n + 1, 0, of), start(n, 0, of), kv(n, 0, of), page_indptr(n + 1, 0, of),
+      last(n, 0, of);
+  const Tensor pages(n * width, 0, of), padded(n * width, 0, of), all(n * 1024, 0, of),
+      overflow(1, 0, of);
+  const Tensor positions(tokens, 0, of), kv_slots(tokens, 0, of), seqs(tokens, 0, of),
+      ids(tokens, 0, of), slot_ids(tokens, 0, of);
+  const Tensor seg_starts(n, 0, of), seg_ends(n, 0, of), seg_slots(n, 0, of), rows(tokens, 0, of),
+      indptr(kSlots + 1, 0, of);
   PrepareBatchInputs in;
   in.cache_lengths = cache.vector();
   in.accepted_lengths = accepted.vector();
   in.input_lengths = input.vector();
-  in.seq_page_table = table.rows();
+  in.seq_page_table = table.rows(n);
   in.adapter_slots = adapters.vector();
   in.next_input_ids = next.vector();
   in.next_indptr = cu.vector();
@@ -177,7 +198,7 @@ void time_prepare_batch(Bench& bench, const std::string& batch, const Values& nu
   out.page_indptr = page_indptr.vector();
   out.last_page_len = last.vector();
   out.pages = pages.vector();
-  out.page_table = padded.rows();
+  out.page_table = padded.rows(n);
   out.positions = positions.vector();
   out.kv_slots = kv_slots.vector();
   out.token_to_seq = seqs.vector();
@@ -188,11 +209,12 @@ void time_prepare_batch(Bench& bench, const std::string& batch, const Values& nu
   out.seg_slots = seg_slots.vector();
   out.adapter_rows = rows.vector();
   out.adapter_indptr = indptr.vector();
-  out.all_input_ids = all.rows();
+  out.all_input_ids = all.rows(n);
   out.overflow = overflow.vector();
-  const int64_t bytes = 4 * (12 * kSeqs + 9 * tokens + 3 * kSeqs * width);
-  bench.time("prepare_batch", batch, bytes,
-             [&](const ExecContext& ctx) { prepare_batch(ctx, out, in); });
+  const int64_t bytes = 4 * (12 * n + 9 * tokens + 3 * n * width);
+  bench.time(
+      "prepare_batch", batch, bytes, [&](const ExecContext& ctx) { prepare_batch(ctx, out, in); },
+      n);
 }
 
 void run(testing::BenchProgram& program) {
@@ -213,11 +235,18 @@ void run(testing::BenchProgram& program) {
   time_conversions(bench, "width 8192, 4093 on average", rows_around(4093), 8192);
   time_conversions(bench, "129 each", Values(kSeqs, 129), 32'768);
   time_conversions(bench, "one of 32768, the others 1", skewed, 32'768);
+  time_conversions(bench, "129 each", Values(kManySeqs, 129), 512);
   for (const BatchDTypes& dtypes : kBatchDTypes) time_new_tokens(bench, dtypes);
   time_prepare_batch(bench, "1 token each", Values(kSeqs, 1), 33);
   time_prepare_batch(bench, "4 tokens each", Values(kSeqs, 4), 33);
   time_prepare_batch(bench, "129 tokens each", Values(kSeqs, 129), 2081);
   time_prepare_batch(bench, "one of 32768 tokens, the others 1", skewed, 2081);
+  for (const int32_t tokens : {1, 4}) {
+    const std::string batch = tokens == 1 ? "1 token each" : "4 tokens each";
+    time_prepare_batch(bench, batch + ", strided", Values(size_t(kSeqs), tokens), 33, kStrided);
+    time_prepare_batch(bench, batch + ", i64", Values(size_t(kSeqs), tokens), 33, kI64);
+    time_prepare_batch(bench, batch, Values(size_t(kManySeqs), tokens), 33);
+  }
 }
 
 }  // namespace

@@ -2,145 +2,262 @@
 #include <string_view>
 #include <type_traits>
 
+#include "cuda/begin_early_cuda.h"
 #include "cuda/check.h"
+#include "cuda/early_launch.h"
 
 #include "core/kernel_log.h"
+#include "ops/metadata/conversions/conversion_tensors_cuda.h"
 #include "ops/metadata/conversions/conversions_kernels.h"
-#include "ops/metadata/ragged_rows_cuda.h"
+#include "ops/metadata/conversions/ragged_rows_cuda.h"
 
-// One launch each, of blocks that have kRowThreads threads and a chunk of the ragged array
-// (ragged_rows_cuda.h). Of a row [start, end), element `start + j` becomes:
+// One launch each (ragged_rows_cuda.h). Each op says what is written to an element. Parameters are
+// few and in the order in which they are needed, since a kernel gets 64 bytes of them at a time.
 
 namespace heddle::cuda::metadata {
 namespace {
 
-/// block_tables[row][j]
+template <class Place>
+__device__ bool is_within(Place place, Place size) {
+  using Word = std::make_unsigned_t<Place>;
+  return static_cast<Word>(place) < static_cast<Word>(size);
+}
+
+template <class T>
+using PlaceRow = RaggedRow<typename T::Place, typename T::Place>;
+
+// An op has, next to what write_chunk() says,
+//   Row row(r, is_row, before): loads row r, or makes an empty one. Called by all threads; `before`
+//     is what the rows of the windows before have together, where starts are not given.
+
+/// block_tables[a][element - begin] = ragged[element]
+template <class T>
 struct ToPadded {
-  const BlockTablesToPaddedParams& p;
+  using Tensors = T;
+  using Place = typename T::Place;
+  using Row = PlaceRow<T>;
+  static constexpr bool kHasStarts = true;
 
-  struct Facts {};
-  __device__ Facts facts(int64_t, bool) const { return {}; }
-  __device__ RowSpan span(int64_t row, int64_t start, int64_t end, Facts) const {
-    return {start, smaller(end, start + p.block_tables.width),
-            row * p.block_tables.row_step_bytes() - start * p.block_tables.step_bytes()};
+  typename T::Input starts;
+  Place num_rows, size;
+  typename T::Input ragged;
+  Place width, row_stride;
+  typename T::Output block_tables;
+
+  __device__ Row row(Place r, bool is_row, Place&) const {
+    const auto start = T::load_if(starts, r, is_row), end = T::load_if(starts, r + 1, is_row);
+    return {T::place(start), T::place(end), r, 0};
   }
-  __device__ ElementCopies<false> copies(int64_t first) const {
-    const IndexTable& t = p.block_tables;
-    return {{t, first}, {p.ragged, first}};
+  __device__ static bool fills() { return false; }
+  __device__ bool has(Place element, const Row& row) const {
+    return is_within(wrapped_difference(element, row.begin), width);
+  }
+  __device__ auto fetch(Place element, const Row&, bool is_copied) const {
+    return T::load_or(ragged, element, is_copied, 0, starts);
+  }
+  __device__ void put(Place element, const Row& row, typename T::Number value) const {
+    T::store(block_tables, T::column(row.a, row_stride, element - row.begin), value);
   }
 };
 
-/// all_input_ids[row][cache_lengths[row] + input_lengths[row] + j], behind the prompt
+/// all_input_ids[b][a + element] = next_input_ids[element]
+template <class T>
 struct CopyNext {
-  const CopyNextInputIdsParams& p;
+  using Tensors = T;
+  using Place = typename T::Place;
+  using Row = PlaceRow<T>;
+  static constexpr bool kHasStarts = true;
 
-  struct Facts {
-    LoadedIndex cache, input, prompt;
-  };
-  __device__ Facts facts(int64_t row, bool in_range) const {
-    return {load_input(p.cache_lengths, row, in_range), load_input(p.input_lengths, row, in_range),
-            load_input(p.prompt_lengths, row, in_range)};
+  typename T::Input starts, cache_lengths, input_lengths, prompt_lengths;
+  Place num_rows, size;
+  typename T::Input next_input_ids;
+  Place width, row_stride;
+  typename T::Output all_input_ids;
+
+  __device__ Row row(Place r, bool is_row, Place&) const {
+    const auto start = T::load_if(starts, r, is_row), end = T::load_if(starts, r + 1, is_row),
+               cache = T::load_if(cache_lengths, r, is_row),
+               input = T::load_if(input_lengths, r, is_row),
+               prompt = T::load_if(prompt_lengths, r, is_row);
+    // From an element to its position; those within the prompt are left out.
+    const auto first = T::length(start);
+    const auto shift = wrapped_difference(wrapped_sum(T::length(cache), T::length(input)), first);
+    return {T::place(larger(first, wrapped_difference(T::length(prompt), shift))), T::place(end),
+            T::place(shift), r};
   }
-  __device__ RowSpan span(int64_t row, int64_t start, int64_t end, const Facts& f) const {
-    const int64_t shift =
-        bounded(f.cache.value()) + bounded(f.input.value()) - start;  // to a position
-    return {larger(start, larger(bounded(f.prompt.value()), 0) - shift),
-            smaller(end, p.all_input_ids.width - shift),
-            row * p.all_input_ids.row_step_bytes() + shift * p.all_input_ids.step_bytes()};
+  __device__ static bool fills() { return false; }
+  __device__ bool has(Place element, const Row& row) const {
+    return is_within(wrapped_sum(element, row.a), width);
   }
-  __device__ ElementCopies<false> copies(int64_t first) const {
-    const IndexTable& t = p.all_input_ids;
-    return {{t, first}, {p.next_input_ids, first}};
+  __device__ auto fetch(Place element, const Row&, bool is_copied) const {
+    return T::load_or(next_input_ids, element, is_copied, 0, starts);
+  }
+  __device__ void put(Place element, const Row& row, typename T::Number value) const {
+    T::store(all_input_ids, T::column(row.b, row_stride, wrapped_sum(element, row.a)), value);
   }
 };
 
-/// filtered_slots[start + j] = slots[slots_start[row] + j]
-struct FilterSlots {
-  const SlotsFilteringParams& p;
-
-  struct Facts {
-    LoadedIndex from;
-  };
-  __device__ Facts facts(int64_t row, bool in_range) const {
-    return {load_input(p.slots_start, row, in_range)};
-  }
-  __device__ RowSpan span(int64_t, int64_t start, int64_t end, const Facts& f) const {
-    const int64_t shift = bounded(f.from.value()) - start;
-    return {larger(start, -shift), smaller(end, p.slots.size - shift),
-            shift * p.slots.step_bytes()};
-  }
-  __device__ ElementCopies<true> copies(int64_t first) const {
-    return {{p.filtered_slots, first}, {p.slots, first}, p.fill};
-  }
-};
-
-/// position_ids[start + j] = cache_lengths[row] + j; slot_indices the same and cu_slots[row] more
+/// position_ids[element] = a + element, slot_indices[element] = b + element
+template <class T>
 struct PositionSlots {
-  const PositionSlotIdsParams& p;
-  int64_t* slot_shifts;  // [kRowThreads], in shared memory
+  using Tensors = T;
+  using Place = typename T::Place;
+  using Row = RaggedRow<Place, typename T::Number>;
+  static constexpr bool kHasStarts = true;
 
-  struct Facts {
-    LoadedIndex cache, slot;
-  };
-  __device__ Facts facts(int64_t row, bool in_range) const {
-    return {load_input(p.cache_lengths, row, in_range),
-            load_input(p.cu_slots, row, in_range && p.slot_indices.size > 0)};
-  }
-  __device__ RowSpan span(int64_t, int64_t start, int64_t end, const Facts& f) const {
-    const int64_t shift = bounded(f.cache.value()) - start;
-    slot_shifts[threadIdx.x] = shift + bounded(f.slot.value());
-    return {start, end, shift};
-  }
-};
-struct PositionSlotCopies {
-  const PositionSlotIdsParams& p;
-  const int64_t* slot_shifts;
-  int64_t first;
+  typename T::Input starts, cache_lengths, cu_slots;
+  Place num_rows, size, num_positions, num_slots;
+  typename T::Output position_ids, slot_indices;
 
-  __device__ LoadedIndex fetch(int, int row, int64_t, bool) const {
-    return LoadedIndex::of(slot_shifts[row]);
+  __device__ Row row(Place r, bool is_row, Place&) const {
+    const auto start = T::load_if(starts, r, is_row), end = T::load_if(starts, r + 1, is_row),
+               cache = T::load_if(cache_lengths, r, is_row),
+               slot = T::load_if(cu_slots, r, is_row && num_slots > 0);
+    const auto shift = wrapped_difference(T::length(cache), T::length(start));
+    return {T::place(start), T::place(end), shift, wrapped_sum(shift, T::length(slot))};
   }
-  __device__ void put(int x, int64_t shift, bool is_copied, const LoadedIndex& slot_shift) const {
-    const int64_t element = first + x;
-    if (!is_copied) return;
-    if (element < p.position_ids.size) p.position_ids.set(element, element + shift);
-    if (element < p.slot_indices.size) p.slot_indices.set(element, element + slot_shift.value());
+  __device__ static bool fills() { return false; }
+  __device__ bool has(Place, const Row&) const { return true; }
+  __device__ typename T::Value fetch(Place, const Row&, bool) const { return {}; }
+  __device__ void put(Place element, const Row& row, typename T::Number) const {
+    if (element < num_positions) T::store(position_ids, element, wrapped_sum(row.a, element));
+    if (element < num_slots) T::store(slot_indices, element, wrapped_sum(row.b, element));
   }
 };
 
-template <int kPerThread>
-__global__ void __launch_bounds__(kRowThreads)
-    to_padded_kernel(const __grid_constant__ BlockTablesToPaddedParams p) {
-  __shared__ RowWindow window;
-  const Chunk chunk = Chunk::of_block(p.ragged.size, kPerThread);
-  const ToPadded op{p};
-  write_chunk<kPerThread>(op, op.copies(chunk.first), p.cu_seqlens, p.num_seqs, chunk, window);
-}
-template <int kPerThread>
-__global__ void __launch_bounds__(kRowThreads)
-    copy_next_kernel(const __grid_constant__ CopyNextInputIdsParams p) {
-  __shared__ RowWindow window;
-  const Chunk chunk = Chunk::of_block(p.next_input_ids.size, kPerThread);
-  const CopyNext op{p};
-  write_chunk<kPerThread>(op, op.copies(chunk.first), p.cu_accepted_ids, p.num_seqs, chunk, window);
-}
-template <int kPerThread>
-__global__ void __launch_bounds__(kRowThreads)
-    position_slots_kernel(const __grid_constant__ PositionSlotIdsParams p) {
-  __shared__ RowWindow window;
-  __shared__ int64_t slot_shifts[kRowThreads];  // [rows of the window]
-  const Chunk chunk = Chunk::of_block(larger(p.position_ids.size, p.slot_indices.size), kPerThread);
-  const PositionSlotCopies copies{p, slot_shifts, chunk.first};
-  write_chunk<kPerThread>(PositionSlots{p, slot_shifts}, copies, p.cu_seqlens, p.num_seqs, chunk,
-                          window);
-}
-template <int kPerThread>
-__global__ void __launch_bounds__(kRowThreads)
-    filter_slots_kernel(const __grid_constant__ SlotsFilteringParams p) {
-  __shared__ RowWindow window;
-  const Chunk chunk = Chunk::of_block(p.filtered_slots.size, kPerThread);
-  const FilterSlots op{p};
-  write_chunk<kPerThread>(op, op.copies(chunk.first), p.cu_slots, p.num_seqs, chunk, window);
+/// filtered_slots[element] = slots[a + element]
+template <class T>
+struct FilterSlots {
+  using Tensors = T;
+  using Place = typename T::Place;
+  using Row = PlaceRow<T>;
+  static constexpr bool kHasStarts = true;
+
+  typename T::Input starts, slots_start;
+  Place num_rows, size;
+  typename T::Input slots;
+  typename T::Output filtered_slots;
+  typename T::Number fill_value;
+  Place num_slots;
+  bool has_fill;
+
+  __device__ Row row(Place r, bool is_row, Place&) const {
+    const auto start = T::load_if(starts, r, is_row), end = T::load_if(starts, r + 1, is_row),
+               from = T::load_if(slots_start, r, is_row);
+    return {T::place(start), T::place(end),
+            T::place(wrapped_difference(T::length(from), T::length(start))), 0};
+  }
+  __device__ bool fills() const { return has_fill; }
+  __device__ bool has(Place element, const Row& row) const {
+    return is_within(wrapped_sum(element, row.a), num_slots);
+  }
+  __device__ auto fetch(Place element, const Row& row, bool is_copied) const {
+    return T::load_or(slots, wrapped_sum(element, row.a), is_copied, fill_value, starts);
+  }
+  __device__ void put(Place element, const Row&, typename T::Number value) const {
+    T::store(filtered_slots, element, value);
+  }
+};
+
+/// ragged[element] = block_tables[a][element - begin]. Every block adds up all lengths: that is
+/// cheaper than to wait for another block, and no block waits.
+template <class T>
+struct ToRagged {
+  using Tensors = T;
+  using Place = typename T::Place;
+  using Row = PlaceRow<T>;
+  static constexpr bool kHasStarts = false;
+
+  typename T::Input input_lengths, cache_lengths;
+  Place num_rows, size;
+  typename T::Input block_tables;
+  Place width, row_stride;
+  typename T::Output ragged;
+  typename T::Number fill_value;
+  bool has_fill;
+
+  /// With a barrier.
+  __device__ Row row(Place r, bool is_row, Place& before) const {
+    const auto input = T::load_if(input_lengths, r, is_row),
+               cache = T::load_if(cache_lengths, r, is_row);
+    const int64_t sum = wrapped_sum<int64_t>(int64_t{T::length(input)}, int64_t{T::length(cache)});
+    const auto length = static_cast<Place>(larger(int64_t{0}, smaller(sum, int64_t{size})));
+    Place total;
+    const Place start = before + starts_of(length, total);
+    before = smaller(before + total, size);
+    return {start, start + length, r, 0};
+  }
+  __device__ bool fills() const { return has_fill; }
+  __device__ bool has(Place element, const Row& row) const { return element - row.begin < width; }
+  __device__ auto fetch(Place element, const Row& row, bool is_copied) const {
+    return T::load_or(block_tables, T::column(row.a, row_stride, element - row.begin), is_copied,
+                      fill_value, input_lengths);
+  }
+  __device__ void put(Place element, const Row&, typename T::Number value) const {
+    T::store(ragged, element, value);
+  }
+
+ private:
+  /// Where the row of this thread starts in its window, and how many elements all have.
+  __device__ Place starts_of(Place length, Place& total) const {
+    __shared__ uint32_t scratch[kRowThreads / 32];  // [warps]
+    if constexpr (T::kHasWindows) {
+      if (size >= kSmallSum) {
+        __shared__ Sums<1> large_scratch[kMaxWarps];  // [warps]
+        Sums<1> all;
+        const Place start =
+            block_sums_before(Sums<1>{length}, Sums<1>{kHuge}, large_scratch, all).of[0];
+        total = all.of[0];
+        return start;
+      }
+    }
+    uint32_t all;
+    const uint32_t start = block_sum_before(static_cast<uint32_t>(length), scratch, all);
+    total = static_cast<Place>(all);
+    return static_cast<Place>(start);
+  }
+};
+
+template <int kPerLane, class Op>
+__global__ void __launch_bounds__(kRowThreads) conversion_kernel(const __grid_constant__ Op op) {
+  using Place = typename Op::Place;
+  __shared__ RowWindow<kPerLane, typename Op::Row> window;
+  clear(window);
+  const auto chunk = RaggedChunk<Place>::of_block(op.size, kPerLane);
+  if constexpr (Op::kHasStarts) __syncthreads();  // while the previous kernel still runs
+  begin_early(op);
+  Place base = 0, before = 0;
+  if constexpr (Op::Tensors::kHasWindows && Op::kHasStarts) {
+    base = first_row_of(op.num_rows, chunk.first, [&](Place row) {
+      return Op::Tensors::place(Op::Tensors::load_if(op.starts, row, true));
+    });
+  }
+  uint32_t copied = 0;
+  while (true) {
+    const Place r = base + static_cast<Place>(threadIdx.x);
+    const typename Op::Row row = op.row(r, r < op.num_rows, before);
+    bool is_last = true;
+    if constexpr (Op::Tensors::kHasWindows) {
+      base += kRowThreads;
+      is_last = base >= op.num_rows;
+      if (!Op::kHasStarts && !is_last && before <= chunk.first) {  // rows of earlier chunks
+        __syncthreads();
+        continue;
+      }
+    }
+    set_row(window, chunk, row);
+    if constexpr (Op::Tensors::kHasWindows) {
+      const bool is_past = threadIdx.x == kRowThreads - 1 && row.end >= chunk.end();
+      is_last = __syncthreads_or(is_last || is_past ? 1 : 0) != 0;
+    } else {
+      __syncthreads();
+    }
+    write_chunk(op, window, chunk, is_last, copied);
+    if (is_last) return;
+    __syncthreads();
+    clear(window);
+    __syncthreads();
+  }
 }
 
 // block_tables whole: each element gets its entry of `ragged` or the fill value, so elements
@@ -149,7 +266,7 @@ template <int kPerThread>
 __global__ void __launch_bounds__(kRowThreads)
     to_filled_padded_kernel(const __grid_constant__ BlockTablesToPaddedParams p) {
   const int64_t width = p.block_tables.width;
-  const Chunk chunk = Chunk::of_block(p.num_seqs * width, kPerThread);
+  const auto chunk = RaggedChunk<int64_t>::of_block(p.num_seqs * width, kPerThread);
   LoadedIndex value[kPerThread];
   int64_t row[kPerThread];
 #pragma unroll
@@ -172,151 +289,163 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 }
 
-// ragged[start(i) + j] = block_tables[i][j]. Every block adds up all lengths in front of its
-// chunk's end, kRowThreads rows at a time: that is cheaper than to wait for another block, and no
-// block waits.
-template <int kPerThread>
-__global__ void __launch_bounds__(kRowThreads)
-    to_ragged_kernel(const __grid_constant__ BlockTablesToRaggedParams p) {
-  __shared__ RowWindow window;
-  __shared__ Sums<1> scratch[kMaxWarps];                // [warps]
-  __shared__ uint32_t small_scratch[kRowThreads / 32];  // [warps]
-  const Chunk chunk = Chunk::of_block(p.ragged.size, kPerThread);
-  const ConstIndexTable& t = p.block_tables;
-  const ElementCopies<true> copies{{p.ragged, chunk.first}, {t, chunk.first}, p.fill};
-  int64_t window_start = 0;
-  int done = 0;
-  for (int64_t row = threadIdx.x;; row += kRowThreads) {
-    const bool in_range = row < p.num_seqs, is_last = row - threadIdx.x + kRowThreads >= p.num_seqs;
-    const LoadedIndex input = load_input(p.input_lengths, row, in_range),
-                      cache = load_input(p.cache_lengths, row, in_range);
-    const int64_t length =
-        smaller(length_of(bounded(input.value()) + bounded(cache.value())), p.ragged.size);
-    int64_t before, total;
-    if (p.ragged.size < kSmallSum) {
-      uint32_t all;
-      before = block_sum_before(static_cast<uint32_t>(length), small_scratch, all);
-      total = all;
-    } else {
-      Sums<1> all;
-      before = block_sums_before(Sums<1>{length}, Sums<1>{kHuge}, scratch, all).of[0];
-      total = all.of[0];
-    }
-    const int64_t start = window_start + before, end = start + length;
-    set_row(
-        window, chunk, in_range, start, end,
-        {start, smaller(end, start + t.width), row * t.row_step_bytes() - start * t.step_bytes()});
-    window_start = smaller(window_start + total, p.ragged.size);
-    __syncthreads();
-    const int rows_end = is_last ? chunk.size : chunk.place_of(window_start);
-    if (rows_end > done) {
-      write_elements<kPerThread>(copies, window, done, rows_end);
-      if (rows_end == chunk.size) return;
-      done = rows_end;
-    }
-    __syncthreads();
-  }
+template <class T, class Byte>
+IndexVector<Byte, T::kStored> vector_of(const BasicIndexList<Byte>& t) {
+  return {t.data, t.step_bytes(), t.size > 0 && t.is_int64};
+}
+template <class T, class Byte>
+auto vector_of(const BasicIndexTable<Byte>& t) {
+  return vector_of<T>(t[0]);
+}
+/// From a row to the next, as T::column() takes it.
+template <class T, class Table>
+typename T::Place row_stride_of(const Table& t) {
+  return static_cast<typename T::Place>(T::kHasWindows ? t.row_step_bytes() : t.row_stride);
 }
 
-template <class... Tensors>
-bool are_contiguous(const Tensors&... tensors) {
-  return (is_contiguous(tensors) && ...);
-}
-
-/// Chooses a kernel and launches it: contiguous(choice), or general(elements per thread as a
-/// constant, blocks).
-template <class Contiguous, class General>
-void launch(std::string_view op, const ConversionCall& call, const Contiguous& contiguous,
-            const General& general) {
+ConversionChoice choose(std::string_view op, const ConversionCall& call) {
   const ConversionChoice choice = select_conversion_kernel(call);
   log_choice(op, choice);
-  if (choice.kernel == ConversionKernel::kContiguous) contiguous(choice);
-  if (choice.kernel != ConversionKernel::kGeneral) return;
-  if (choice.per_thread == 1) {
-    general(std::integral_constant<int, 1>{}, choice.blocks);
-  } else {
-    general(std::integral_constant<int, kManyPerThread>{}, choice.blocks);
+  return choice;
+}
+/// Launches the kernel of make(T) for the T that takes the call's tensors. call.is_contiguous: but
+/// for them.
+template <class Make, class... Tensors>
+void convert(const ExecContext& ctx, std::string_view name, ConversionCall call, const Make& make,
+             const Tensors&... tensors) {
+  call.is_contiguous = call.is_contiguous && (is_contiguous(tensors) && ...);
+  call.num_sms = ctx.info.num_sms;
+  const ConversionChoice choice = choose(name, call);
+  const auto launch = [&]<IndexLayout kLayout>() {
+    const auto op = make.template operator()<ConversionTensors<kLayout>>();
+    using Op = std::remove_const_t<decltype(op)>;
+    if (choice.per_thread == 1) {
+      launch_early<conversion_kernel<1, Op>>(ctx, choice.blocks, kRowThreads, op);
+    } else {
+      launch_early<conversion_kernel<kManyPerThread, Op>>(ctx, choice.blocks, kRowThreads, op);
+    }
+  };
+  if (choice.kernel == ConversionKernel::kGeneral) {
+    launch.template operator()<IndexLayout::kStrided>();
+  } else if (choice.kernel == ConversionKernel::kContiguous) {
+    if ((is_i32(tensors) && ...)) {
+      launch.template operator()<IndexLayout::kI32>();
+    } else {
+      launch.template operator()<IndexLayout::kMixed>();
+    }
   }
-  HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
 }  // namespace
 
 void block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p) {
-  const ConversionCall call{
-      .num_seqs = p.num_seqs,
-      .size = p.ragged.size,
-      .is_contiguous = p.ragged.size < kSmallSum &&
-                       are_contiguous(p.ragged, p.block_tables, p.input_lengths, p.cache_lengths),
-      .fills = p.fill.on,
-      .num_sms = ctx.info.num_sms};
-  launch(
-      "block_tables_to_ragged", call,
-      [&](const ConversionChoice& c) { contiguous_block_tables_to_ragged(ctx, p, c); },
-      [&](auto per_thread, unsigned blocks) {
-        to_ragged_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
-      });
+  const auto make = [&]<class T>() {
+    using Place = typename T::Place;
+    return ToRagged<T>{.input_lengths = vector_of<T>(p.input_lengths),
+                       .cache_lengths = vector_of<T>(p.cache_lengths),
+                       .num_rows = static_cast<Place>(p.num_seqs),
+                       .size = static_cast<Place>(p.ragged.size),
+                       .block_tables = vector_of<T>(p.block_tables),
+                       .width = static_cast<Place>(p.block_tables.width),
+                       .row_stride = row_stride_of<T>(p.block_tables),
+                       .ragged = vector_of<T>(p.ragged),
+                       .fill_value = static_cast<typename T::Number>(p.fill.value),
+                       .has_fill = p.fill.on};
+  };
+  const ConversionCall call{.num_seqs = p.num_seqs,
+                            .size = p.ragged.size,
+                            .is_contiguous = p.ragged.size < kSmallSum,
+                            .fills = p.fill.on};
+  convert(ctx, "block_tables_to_ragged", call, make, p.ragged, p.block_tables, p.input_lengths,
+          p.cache_lengths);
 }
 
 void block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p) {
-  const ConversionCall call{
-      .num_seqs = p.num_seqs,
-      .size = p.fill.on ? p.num_seqs * p.block_tables.width : p.ragged.size,
-      .is_contiguous = !p.fill.on && are_contiguous(p.block_tables, p.ragged, p.cu_seqlens),
-      .fills = p.fill.on,
-      .num_sms = ctx.info.num_sms};
-  launch(
-      "block_tables_to_padded", call,
-      [&](const ConversionChoice& c) { contiguous_block_tables_to_padded(ctx, p, c); },
-      [&](auto per_thread, unsigned blocks) {
-        (p.fill.on ? to_filled_padded_kernel<per_thread>
-                   : to_padded_kernel<per_thread>)<<<blocks, kRowThreads, 0, ctx.stream>>>(p);
-      });
+  constexpr std::string_view kName = "block_tables_to_padded";
+  if (p.fill.on) {
+    const ConversionChoice choice = choose(kName, {.num_seqs = p.num_seqs,
+                                                   .size = p.num_seqs * p.block_tables.width,
+                                                   .fills = true,
+                                                   .num_sms = ctx.info.num_sms});
+    if (choice.kernel == ConversionKernel::kNone) return;
+    (choice.per_thread == 1
+         ? to_filled_padded_kernel<1>
+         : to_filled_padded_kernel<kManyPerThread>)<<<choice.blocks, kRowThreads, 0, ctx.stream>>>(
+        p);
+    HEDDLE_CUDA_CHECK(cudaGetLastError());
+    return;
+  }
+  const auto make = [&]<class T>() {
+    using Place = typename T::Place;
+    return ToPadded<T>{.starts = vector_of<T>(p.cu_seqlens),
+                       .num_rows = static_cast<Place>(p.num_seqs),
+                       .size = static_cast<Place>(p.ragged.size),
+                       .ragged = vector_of<T>(p.ragged),
+                       .width = static_cast<Place>(p.block_tables.width),
+                       .row_stride = row_stride_of<T>(p.block_tables),
+                       .block_tables = vector_of<T>(p.block_tables)};
+  };
+  convert(ctx, kName, {.num_seqs = p.num_seqs, .size = p.ragged.size, .is_contiguous = true}, make,
+          p.block_tables, p.ragged, p.cu_seqlens);
 }
 
 void copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p) {
-  const ConversionCall call{
-      .num_seqs = p.num_seqs,
-      .size = p.next_input_ids.size,
-      .is_contiguous = are_contiguous(p.all_input_ids, p.next_input_ids, p.cu_accepted_ids,
-                                      p.cache_lengths, p.input_lengths, p.prompt_lengths),
-      .num_sms = ctx.info.num_sms};
-  launch(
-      "copy_next_input_ids_inplace", call,
-      [&](const ConversionChoice& c) { contiguous_copy_next_input_ids(ctx, p, c); },
-      [&](auto per_thread, unsigned blocks) {
-        copy_next_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
-      });
+  const auto make = [&]<class T>() {
+    using Place = typename T::Place;
+    return CopyNext<T>{.starts = vector_of<T>(p.cu_accepted_ids),
+                       .cache_lengths = vector_of<T>(p.cache_lengths),
+                       .input_lengths = vector_of<T>(p.input_lengths),
+                       .prompt_lengths = vector_of<T>(p.prompt_lengths),
+                       .num_rows = static_cast<Place>(p.num_seqs),
+                       .size = static_cast<Place>(p.next_input_ids.size),
+                       .next_input_ids = vector_of<T>(p.next_input_ids),
+                       .width = static_cast<Place>(p.all_input_ids.width),
+                       .row_stride = row_stride_of<T>(p.all_input_ids),
+                       .all_input_ids = vector_of<T>(p.all_input_ids)};
+  };
+  convert(ctx, "copy_next_input_ids_inplace",
+          {.num_seqs = p.num_seqs, .size = p.next_input_ids.size, .is_contiguous = true}, make,
+          p.all_input_ids, p.next_input_ids, p.cu_accepted_ids, p.cache_lengths, p.input_lengths,
+          p.prompt_lengths);
 }
 
 void prepare_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p) {
-  const ConversionCall call{
-      .num_seqs = p.num_seqs,
-      .size = std::max(p.position_ids.size, p.slot_indices.size),
-      .is_contiguous =
-          are_contiguous(p.position_ids, p.slot_indices, p.cache_lengths, p.cu_seqlens, p.cu_slots),
-      .num_sms = ctx.info.num_sms};
-  launch(
-      "prepare_position_slot_ids", call,
-      [&](const ConversionChoice& c) { contiguous_position_slot_ids(ctx, p, c); },
-      [&](auto per_thread, unsigned blocks) {
-        position_slots_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
-      });
+  const int64_t size = std::max(p.position_ids.size, p.slot_indices.size);
+  const auto make = [&]<class T>() {
+    using Place = typename T::Place;
+    return PositionSlots<T>{.starts = vector_of<T>(p.cu_seqlens),
+                            .cache_lengths = vector_of<T>(p.cache_lengths),
+                            .cu_slots = vector_of<T>(p.cu_slots),
+                            .num_rows = static_cast<Place>(p.num_seqs),
+                            .size = static_cast<Place>(size),
+                            .num_positions = static_cast<Place>(p.position_ids.size),
+                            .num_slots = static_cast<Place>(p.slot_indices.size),
+                            .position_ids = vector_of<T>(p.position_ids),
+                            .slot_indices = vector_of<T>(p.slot_indices)};
+  };
+  convert(ctx, "prepare_position_slot_ids",
+          {.num_seqs = p.num_seqs, .size = size, .is_contiguous = true}, make, p.position_ids,
+          p.slot_indices, p.cache_lengths, p.cu_seqlens, p.cu_slots);
 }
 
 void slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p) {
-  const ConversionCall call{
-      .num_seqs = p.num_seqs,
-      .size = p.filtered_slots.size,
-      .is_contiguous = are_contiguous(p.filtered_slots, p.slots, p.cu_slots, p.slots_start),
-      .fills = p.fill.on,
-      .num_sms = ctx.info.num_sms};
-  launch(
-      "slots_filtering", call,
-      [&](const ConversionChoice& c) { contiguous_slots_filtering(ctx, p, c); },
-      [&](auto per_thread, unsigned blocks) {
-        filter_slots_kernel<per_thread><<<blocks, kRowThreads, 0, ctx.stream>>>(p);
-      });
+  const auto make = [&]<class T>() {
+    using Place = typename T::Place;
+    return FilterSlots<T>{.starts = vector_of<T>(p.cu_slots),
+                          .slots_start = vector_of<T>(p.slots_start),
+                          .num_rows = static_cast<Place>(p.num_seqs),
+                          .size = static_cast<Place>(p.filtered_slots.size),
+                          .slots = vector_of<T>(p.slots),
+                          .filtered_slots = vector_of<T>(p.filtered_slots),
+                          .fill_value = static_cast<typename T::Number>(p.fill.value),
+                          .num_slots = static_cast<Place>(p.slots.size),
+                          .has_fill = p.fill.on};
+  };
+  const ConversionCall call{.num_seqs = p.num_seqs,
+                            .size = p.filtered_slots.size,
+                            .is_contiguous = true,
+                            .fills = p.fill.on};
+  convert(ctx, "slots_filtering", call, make, p.filtered_slots, p.slots, p.cu_slots, p.slots_start);
 }
 
 }  // namespace heddle::cuda::metadata

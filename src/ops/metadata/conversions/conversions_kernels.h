@@ -2,7 +2,6 @@
 
 #include "heddle/core/context.h"
 
-#include "ops/metadata/conversions/select_kernel.h"
 #include "ops/metadata/indices.h"
 
 namespace heddle {
@@ -63,18 +62,6 @@ void block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedPar
 void copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p);
 void prepare_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p);
 void slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p);
-
-// Calls whose choice is kContiguous (contiguous_rows_cuda.h).
-void contiguous_block_tables_to_ragged(const ExecContext& ctx, const BlockTablesToRaggedParams& p,
-                                       const ConversionChoice& choice);
-void contiguous_block_tables_to_padded(const ExecContext& ctx, const BlockTablesToPaddedParams& p,
-                                       const ConversionChoice& choice);
-void contiguous_copy_next_input_ids(const ExecContext& ctx, const CopyNextInputIdsParams& p,
-                                    const ConversionChoice& choice);
-void contiguous_position_slot_ids(const ExecContext& ctx, const PositionSlotIdsParams& p,
-                                  const ConversionChoice& choice);
-void contiguous_slots_filtering(const ExecContext& ctx, const SlotsFilteringParams& p,
-                                const ConversionChoice& choice);
 
 }  // namespace cuda::metadata
 }  // namespace heddle

@@ -7,8 +7,8 @@
 
 namespace heddle::cuda::metadata {
 
-// Which kernel a conversion takes. All of them cut the array that they write or read into chunks,
-// one a block.
+// Which instance of its kernel a conversion takes. All of them partition the array that they write
+// or read into chunks, one a block.
 
 inline constexpr int kRowThreads = 256;  // of a block, and rows that lie in shared memory at a time
 inline constexpr int kManyPerThread = 8;
@@ -17,12 +17,12 @@ inline constexpr int kManyPerThread = 8;
 struct ConversionCall {
   int64_t num_seqs = 0;
   int64_t size = 0;            // elements of the array that is cut into chunks
-  bool is_contiguous = false;  // the contiguous kernel serves these tensors and this fill
-  bool fills = false;          // something is written where there are no requests, too
+  bool is_contiguous = false;  // the contiguous instances take these tensors and this fill
+  bool fills = false;          // something is written even without requests
   int num_sms = 1;
 };
 
-/// kContiguous: contiguous_conversions_cuda.cu; kGeneral: conversions_cuda.cu.
+/// kContiguous: one window of rows, contiguous tensors; kGeneral: any rows and strides.
 enum class ConversionKernel { kNone, kContiguous, kGeneral };
 struct ConversionChoice {
   ConversionKernel kernel = ConversionKernel::kNone;

@@ -14,30 +14,21 @@
 #include "ops/metadata/prepare_batch/prepare_batch_kernels.h"
 
 // A call of prepare_batch as its kernel takes it: half the size of PrepareBatchParams, since every
-// launch carries it along.
+// launch copies it.
 
 namespace heddle::cuda::metadata {
 
-/// How the work of one launch is cut into items, which go round the blocks behind the first one, of
-/// a small batch their warps.
+/// How the work of one launch is partitioned into items, which go round the warps of all blocks but
+/// the first.
 struct PrepareBatchItems {
   int64_t tokens_per_item = 0;
-  int64_t token_items = 0, page_items = 0, table_items = 0;
-  int64_t adapter_items = 0, slot_items = 0;  // of a small batch
-  int threads = 0;                            // of a block, and requests that are planned at a time
+  int64_t token_items = 0, adapter_items = 0, page_items = 0, table_items = 0, slot_items = 0;
   unsigned blocks = 0;
-  bool is_small = false;  // prepare_small_batch_cuda.cu takes it
 };
 
-inline constexpr int kFewSeqs = 256, kSeqsPerWindow = 512;
-inline constexpr int64_t kPagesPerItem = 512;
-/// A batch of few tokens takes small items: the requests of an item are looked up in all others by
-/// the lanes of one block.
-inline constexpr int64_t kFewTokens = 32, kManyTokens = 256;
-inline constexpr int kLanesPerSum = 8;
-
-inline constexpr int64_t kSmallPagesPerItem = 128;
-inline constexpr int64_t kMaxLanes = 32;
+/// Threads of a block, and requests of a window: of one that holds all requests, else of many.
+inline constexpr int kFewSeqs = 256, kSeqsPerWindow = 512, kThreadsPerSm = 1024;
+inline constexpr int64_t kPagesPerItem = 128, kMaxTokensPerItem = 32;
 
 /// Whether a window holds all requests and 32 bits all sums.
 [[nodiscard]] inline bool is_small_batch(const PrepareBatchParams& p) {
@@ -51,42 +42,28 @@ inline constexpr int64_t kMaxLanes = 32;
          p.page_table.rows * p.page_table.width < (1 << 30) && slots < (1 << 30);
 }
 
-[[nodiscard]] inline PrepareBatchItems select_small_batch_items(const PrepareBatchParams& p,
-                                                                int num_sms) {
-  constexpr int64_t kWarps = kFewSeqs / 32;
-  PrepareBatchItems s;
-  s.is_small = true;
-  s.threads = kFewSeqs;
-  s.page_items = ceil_div(p.pages.size, kSmallPagesPerItem);
-  s.table_items = ceil_div(p.page_table.rows * p.page_table.width, kSmallPagesPerItem);
-  s.slot_items = p.adapter_indptr.size;
-  int64_t all = 0;
-  // A block per multiprocessor, or as few more as can be: each of them plans anew.
-  for (s.tokens_per_item = 1;; s.tokens_per_item *= 2) {
-    s.token_items = ceil_div(p.num_tokens, s.tokens_per_item);
-    s.adapter_items = p.adapter_rows ? s.token_items : 0;
-    all = s.token_items + s.adapter_items + s.page_items + s.table_items + s.slot_items;
-    if (all <= kWarps * (num_sms - 1) || s.tokens_per_item == kMaxLanes) break;
-  }
-  s.blocks = 1 + static_cast<unsigned>(std::min(ceil_div(all, kWarps), int64_t{4} * num_sms));
-  return s;
+[[nodiscard]] inline bool has_loose_ids(const PrepareBatchParams& p) {
+  return !p.has_token_outputs && p.all_input_ids && p.next_input_ids;
 }
 
 [[nodiscard]] inline PrepareBatchItems select_prepare_batch_items(const PrepareBatchParams& p,
                                                                   int num_sms) {
-  if (is_small_batch(p)) return select_small_batch_items(p, num_sms);
+  const int64_t threads = is_small_batch(p) ? kFewSeqs : kSeqsPerWindow, warps = threads / 32;
   PrepareBatchItems s;
-  s.threads = p.num_seqs <= kFewSeqs ? kFewSeqs : kSeqsPerWindow;
-  s.tokens_per_item = p.num_tokens <= 2 * kFewTokens * num_sms ? kFewTokens : kManyTokens;
-  if (p.has_token_outputs) s.token_items = ceil_div(p.num_tokens, s.tokens_per_item);
   s.page_items = ceil_div(p.pages.size, kPagesPerItem);
   s.table_items = ceil_div(p.page_table.rows * p.page_table.width, kPagesPerItem);
-  const int64_t sums = ceil_div(p.adapter_indptr.size, s.threads / kLanesPerSum);
-  const bool has_loose_ids = !p.has_token_outputs && p.all_input_ids && p.next_input_ids;
-  const int64_t loose = has_loose_ids ? ceil_div(p.num_seqs, s.threads / 32) : 0;
-  const int64_t all = s.token_items + s.page_items + s.table_items + sums + loose;
-  const int64_t most = int64_t{num_sms} * (1024 / s.threads);
-  s.blocks = 1 + static_cast<unsigned>(std::min(all, most));
+  s.slot_items = p.adapter_indptr.size;
+  int64_t all = 0;
+  // A block per multiprocessor, or as few more as can be: each of them plans anew.
+  for (s.tokens_per_item = 1;; s.tokens_per_item *= 2) {
+    if (p.has_token_outputs) s.token_items = ceil_div(p.num_tokens, s.tokens_per_item);
+    s.adapter_items = p.adapter_rows ? s.token_items : 0;
+    all = s.token_items + s.adapter_items + s.page_items + s.table_items + s.slot_items;
+    if (all <= warps * (num_sms - 1) || s.tokens_per_item == kMaxTokensPerItem) break;
+  }
+  if (has_loose_ids(p)) all += p.num_seqs;
+  const int64_t most = int64_t{num_sms} * (kThreadsPerSm / threads);
+  s.blocks = 1 + static_cast<unsigned>(std::min(ceil_div(all, warps), most));
   return s;
 }
 
@@ -98,13 +75,26 @@ struct BatchTensors {
   using Rows = IndexRows<std::byte, kLayout>;
   using ConstRows = IndexRows<const std::byte, kLayout>;
 };
+/// Of a batch whose requests one window holds, and whose sums fit 32 bits.
 struct GeneralTensors : BatchTensors<IndexLayout::kStrided> {
   using Number = int64_t;
+  using Place = int32_t;  // of a token, page, table entry or request
   static constexpr Number kMaxTokens = kHuge;
+  static constexpr int kThreads = kFewSeqs, kMinBlocksPerSm = 0;  // 0: any
+  static constexpr bool kHasWindows = false;
 };
 struct ContiguousTensors : BatchTensors<IndexLayout::kI32> {
   using Number = int32_t;
+  using Place = int32_t;
   static constexpr Number kMaxTokens = 1 << 28;  // of a request: sums of some stay within 32 bits
+  static constexpr int kThreads = kFewSeqs, kMinBlocksPerSm = 0;  // 0: any
+  static constexpr bool kHasWindows = false;
+};
+/// Of any batch.
+struct LargeBatchTensors : GeneralTensors {
+  using Place = int64_t;
+  static constexpr int kThreads = kSeqsPerWindow, kMinBlocksPerSm = kThreadsPerSm / kThreads;
+  static constexpr bool kHasWindows = true;
 };
 
 /// A list or table as a kernel takes it; one without elements is absent.
@@ -122,6 +112,7 @@ template <class T>
 struct BatchParams {
   using Tensors = T;
   using Number = typename T::Number;
+  using Place = typename T::Place;
 
   typename T::ConstVector cache_lengths, accepted_lengths, input_lengths, num_active, adapter_slots;
   typename T::ConstVector seq_page_indptr, next_indptr, prompt_lengths;
@@ -146,8 +137,6 @@ struct BatchParams {
   typename T::Vector seg_starts, seg_ends, seg_slots, adapter_indptr, overflow;
   typename T::Rows page_table;
 };
-using GeneralBatchParams = BatchParams<GeneralTensors>;
-using ContiguousBatchParams = BatchParams<ContiguousTensors>;
 
 template <class T>
 [[nodiscard]] BatchParams<T> pack(const PrepareBatchParams& p, const PrepareBatchItems& items) {
@@ -180,7 +169,7 @@ template <class T>
   q.given_pages = fitted(p.seq_page_indptr ? p.seq_pages.size : p.seq_page_table.width);
   q.page_shift = std::has_single_bit(page_size) ? std::countr_zero(page_size) : -1;
   q.has_given_pages = p.pages_are_given;
-  q.has_loose_ids = !p.has_token_outputs && p.all_input_ids && p.next_input_ids;
+  q.has_loose_ids = has_loose_ids(p);
   q.has_segments = p.num_segments != kHuge;
   q.items = {fitted(items.tokens_per_item), fitted(items.token_items), fitted(items.adapter_items),
              fitted(items.page_items),      fitted(items.table_items), fitted(items.slot_items)};
@@ -215,7 +204,7 @@ template <class T>
   return q;
 }
 
-/// Whether a small batch can be packed as ContiguousBatchParams.
+/// Whether a small batch can be packed with ContiguousTensors.
 [[nodiscard]] inline bool is_contiguous(const PrepareBatchParams& p) {
   const auto all = [](const auto&... tensors) {
     return ((is_i32(tensors) && is_contiguous(tensors)) && ...);
@@ -243,9 +232,5 @@ inline std::ostream& operator<<(std::ostream& out, PrepareBatchKernel kernel) {
   return is_contiguous(p) ? PrepareBatchKernel::kSmallContiguous
                           : PrepareBatchKernel::kSmallGeneral;
 }
-
-/// By one of the two kernels for small batches.
-void prepare_small_batch(const ExecContext& ctx, const PrepareBatchParams& p,
-                         const PrepareBatchItems& items, PrepareBatchKernel kernel);
 
 }  // namespace heddle::cuda::metadata

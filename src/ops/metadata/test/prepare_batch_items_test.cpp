@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kSms = 132;
 
-/// A vector of so many elements, which nobody reads.
+/// A vector of so many elements, which are never read.
 IndexList vector_of(int64_t size) {
   static std::byte memory{};
   return {&memory, size, 1, false};
@@ -24,8 +24,6 @@ PrepareBatchParams decode_of(int64_t num_seqs, int64_t num_tokens) {
 
 TEST(PrepareBatchItems, OfASmallBatchAreForABlockOnEachMultiprocessor) {
   const PrepareBatchItems few = select_prepare_batch_items(decode_of(256, 1024), kSms);
-  EXPECT_TRUE(few.is_small);
-  EXPECT_EQ(few.threads, 256);
   EXPECT_EQ(few.tokens_per_item, 1);
   EXPECT_EQ(few.blocks, 1u + 1024 / 8);  // the first one has the requests
   const PrepareBatchItems many = select_prepare_batch_items(decode_of(256, 33'024), kSms);
@@ -49,24 +47,21 @@ TEST(PrepareBatchItems, DependOnExtentsAlone) {
   p.page_size = 16;
   p.adapter_indptr = vector_of(33);
   PrepareBatchItems items = select_prepare_batch_items(p, kSms);
-  EXPECT_TRUE(items.is_small);
   EXPECT_EQ(items.page_items, 5);
   EXPECT_EQ(items.table_items, 0);
   EXPECT_EQ(items.slot_items, 33);
   EXPECT_EQ(items.blocks, 1u + (256 + 5 + 33 + 7) / 8);
   p.num_seqs = 257;
   items = select_prepare_batch_items(p, kSms);
-  EXPECT_FALSE(items.is_small);
-  EXPECT_EQ(items.threads, 512);
-  EXPECT_EQ(items.tokens_per_item, 32);
-  EXPECT_EQ(items.blocks, 1u + 8 + 2 + 1);  // tokens, pages, slots
+  EXPECT_EQ(items.tokens_per_item, 1);
+  EXPECT_EQ(items.blocks, 1u + (256 + 5 + 33 + 15) / 16);
 }
 
-TEST(PrepareBatchItems, AreSmallWhereAllSumsFit32Bits) {
+TEST(SelectPrepareBatchKernel, IsSmallWhereAllSumsFit32Bits) {
   const auto is_small = [](const auto& change) {
     PrepareBatchParams p = decode_of(256, kSmallSum - 1);
     change(p);
-    return select_prepare_batch_items(p, kSms).is_small;
+    return select_prepare_batch_kernel(p) != PrepareBatchKernel::kGeneral;
   };
   EXPECT_TRUE(is_small([](PrepareBatchParams&) {}));
   EXPECT_FALSE(is_small([](PrepareBatchParams& p) { p.num_tokens = kSmallSum; }));

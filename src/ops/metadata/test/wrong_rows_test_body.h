@@ -85,8 +85,7 @@ class WrongRows {
       return out.expect(before);
     }
     call();
-    // Where starts descend a row is looked for by halves, but for the GPU's contiguous kernels.
-    const bool is_exact = !run_.is_cpu() && ScopedIndexTensors::are() != IndexTensors::kGeneral;
+    const bool is_exact = !run_.is_cpu();  // where starts descend, a CPU bisects them
     const bool fills = op_ != Conversion::kCopyNext && op_ != Conversion::kPositions && fill_;
     const Vector got = out.values();
     for (int64_t at = 0; at < num_places && (is_exact || !has_wrong_start_); ++at) {

@@ -23,7 +23,7 @@ TEST(RmsNormRows, NeighboursThatEveryTensorCountsAsOneAreOne) {
   EXPECT_EQ(axes.sizes[0], 30);
   EXPECT_EQ(axes.strides[0], (PerRowTensor<int64_t>{16, 0, 16}));
 
-  // The input has a gap behind each group of 5 rows, the f32 residual none.
+  // The input has a gap after each group of 5 rows, the f32 residual none.
   const ConstTensorView gaps = tensor({2, 3, 1, 5, 8}, {144, 48, 9, 8, 1});
   const ConstTensorView wide = tensor({2, 3, 1, 5, 8}, {120, 40, 7, 8, 1}, DType::kFloat32);
   axes = merge_row_axes({dense, wide, gaps});

@@ -29,7 +29,7 @@ using AllNormTypes =
     ::testing::Types<NormTypes<float, float>, NormTypes<half, half>, NormTypes<half, float>,
                      NormTypes<bfloat16, bfloat16>, NormTypes<bfloat16, float>>;
 
-/// How the rows of a matrix lie: elements in front of the first one and behind each.
+/// How the rows of a matrix lie: elements before the first one and after each.
 struct RowLayout {
   int64_t shift = 0, padding = 0;
 

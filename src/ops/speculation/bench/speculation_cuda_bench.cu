@@ -29,38 +29,42 @@ constexpr int kCalls =
 struct BatchDTypes {
   const char* name;
   DType tokens, state;
+  int64_t step = 1;  // elements from one to the next
 };
-// The last is what Megatron-LM's controller has.
+// The third is what Megatron-LM's controller has.
 constexpr BatchDTypes kBatchDTypes[] = {{"i32", DType::kInt32, DType::kInt32},
                                         {"i64", DType::kInt64, DType::kInt64},
-                                        {"i64, state i32", DType::kInt64, DType::kInt32}};
+                                        {"i64, state i32", DType::kInt64, DType::kInt32},
+                                        {"i32, strided", DType::kInt32, DType::kInt32, 2},
+                                        {"i64, strided", DType::kInt64, DType::kInt64, 2}};
 
 /// The arrays of n decode requests.
 class Batch {
  public:
   Batch(int64_t n, const BatchDTypes& of)
       : n_(n),
-        input_(tokens([](int64_t, int64_t j) { return 100 + j; }), of.tokens),
-        output_(tokens([](int64_t i, int64_t j) { return j < i % 4 ? 101 + j : 0; }), of.tokens),
-        required_(tokens([](int64_t i, int64_t j) { return i * 4 + j; }), of.tokens),
-        offset_(rows([](int64_t i) { return i % kBlockSize; }), of.state),
-        length_(rows([](int64_t) { return 1000; }), of.state),
-        count_(rows([](int64_t) { return kMaxBlocks; }), of.state),
-        last_id_(rows([](int64_t) { return 7; }), of.state),
-        ids_(std::vector<int64_t>(size_t(n * kMaxBlocks), 7), of.state),
-        prefill_(zeros(1), of.state),
-        last_ones_(zeros(1), of.tokens),
-        sampled_(zeros(1), of.tokens),
-        last_seq_(zeros(1), of.tokens),
-        accepted_(zeros(1), of.tokens),
-        blocks_(zeros(1), of.state),
-        kv_lens_(zeros(1), of.state),
-        last_page_(zeros(1), of.state),
-        accepted_tokens_(zeros(kDrafts), of.tokens),
-        released_(zeros(1), of.state),
-        num_released_(std::vector<int64_t>{0}, of.state),
-        positions_(zeros(1 + kDrafts), of.tokens),
-        slots_(zeros(1 + kDrafts), of.tokens),
+        input_(tokens([](int64_t, int64_t j) { return 100 + j; }), of.tokens, of.step),
+        output_(tokens([](int64_t i, int64_t j) { return j < i % 4 ? 101 + j : 0; }), of.tokens,
+                of.step),
+        required_(tokens([](int64_t i, int64_t j) { return i * 4 + j; }), of.tokens, of.step),
+        offset_(rows([](int64_t i) { return i % kBlockSize; }), of.state, of.step),
+        length_(rows([](int64_t) { return 1000; }), of.state, of.step),
+        count_(rows([](int64_t) { return kMaxBlocks; }), of.state, of.step),
+        last_id_(rows([](int64_t) { return 7; }), of.state, of.step),
+        ids_(std::vector<int64_t>(size_t(n * kMaxBlocks), 7), of.state, of.step),
+        prefill_(zeros(1), of.state, of.step),
+        last_ones_(zeros(1), of.tokens, of.step),
+        sampled_(zeros(1), of.tokens, of.step),
+        last_seq_(zeros(1), of.tokens, of.step),
+        accepted_(zeros(1), of.tokens, of.step),
+        blocks_(zeros(1), of.state, of.step),
+        kv_lens_(zeros(1), of.state, of.step),
+        last_page_(zeros(1), of.state, of.step),
+        accepted_tokens_(zeros(kDrafts), of.tokens, of.step),
+        released_(zeros(1), of.state, of.step),
+        num_released_(std::vector<int64_t>{0}, of.state, of.step),
+        positions_(zeros(1 + kDrafts), of.tokens, of.step),
+        slots_(zeros(1 + kDrafts), of.tokens, of.step),
         masks_(allocate_zeroed(kGpu, size_t(n * (2 + kDrafts)))) {}
 
   /// Enough blocks for all rewinds of a replay.

@@ -1,0 +1,228 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "heddle/c_api.h"
+#include "heddle/core/context.h"
+
+#include "capi/test/call_tensors.h"
+
+namespace heddle::testing {
+
+/// Where an operation has an implementation.
+enum class RunsOn { kBoth, kCpu, kGpu };
+
+using CCall = std::function<heddle_status(heddle_context*, PlacedTensors&)>;
+
+/// One row of the table: a C function and the C++ function that it stands for, with the tensors of
+/// a call. ops_test_body.h says what holds of every row.
+struct Row {
+  struct Refused {
+    std::string message;  // its beginning
+    CCall call;
+  };
+  std::string name;
+  std::vector<CallTensor> tensors;
+  CCall c;
+  std::function<void(const ExecContext&, PlacedTensors&)> cpp;
+  std::vector<Refused> refused{};
+  RunsOn where = RunsOn::kBoth;
+  heddle_status elsewhere = HEDDLE_UNSUPPORTED;
+};
+
+/// An argument that is made of n tensors: by c_of(context, DLTensor*...) and
+/// cpp_of(context, TensorView...).
+template <size_t n, class MakeC, class MakeCpp>
+struct Made {
+  MakeC c_of;
+  MakeCpp cpp_of;
+  std::array<CallTensor, n> tensors;
+  size_t first = 0;  // of these in the row
+
+  auto c(heddle_context* context, PlacedTensors& all) const {
+    return [&]<size_t... i>(std::index_sequence<i...>) {
+      return c_of(context, all[first + i].c()...);
+    }
+    (std::make_index_sequence<n>());
+  }
+  auto cpp(const ExecContext& ctx, PlacedTensors& all) const {
+    return [&]<size_t... i>(std::index_sequence<i...>) {
+      return cpp_of(ctx, std::as_const(all[first + i]).cpp()...);
+    }
+    (std::make_index_sequence<n>());
+  }
+  void join(std::vector<CallTensor>& row) {
+    first = row.size();
+    row.insert(row.end(), tensors.begin(), tensors.end());
+  }
+};
+template <class MakeC, class MakeCpp, class... Tensors>
+auto made(MakeC c_of, MakeCpp cpp_of, Tensors... tensors) {
+  return Made<sizeof...(Tensors), MakeC, MakeCpp>{c_of, cpp_of, {{std::move(tensors)...}}};
+}
+/// A struct whose first fields are these tensors, in either language.
+template <class C, class Cpp, class... Tensors>
+auto fields(Tensors... tensors) {
+  return made([](auto*, auto... t) { return C{t...}; }, [](auto&, auto... t) { return Cpp{t...}; },
+              std::move(tensors)...);
+}
+
+/// An argument without tensors.
+template <class C, class Cpp>
+struct Both {
+  C in_c;
+  Cpp in_cpp;
+
+  auto c(heddle_context*, PlacedTensors&) const { return in_c; }
+  auto cpp(const ExecContext&, PlacedTensors&) const { return in_cpp; }
+  void join(std::vector<CallTensor>&) {}
+};
+template <class C, class Cpp>
+Both<C, Cpp> both(C in_c, Cpp in_cpp) {
+  return {in_c, in_cpp};
+}
+
+inline auto argument(CallTensor tensor) {
+  return made([](auto*, DLTensor* t) { return t; }, [](auto&, TensorView t) { return t; },
+              std::move(tensor));
+}
+template <class Value>
+auto argument(Value value) {
+  if constexpr (std::is_arithmetic_v<Value>) {
+    return both(value, value);
+  } else {
+    return value;
+  }
+}
+
+/// Thrown where an argument of a C call cannot be made.
+struct FailedArgument {
+  heddle_status status;
+};
+
+/// C takes structs by address.
+template <class Value>
+auto passed(Value& value) {
+  if constexpr (std::is_class_v<Value>) {
+    return &value;
+  } else {
+    return value;
+  }
+}
+template <class Table>
+auto passed(std::unique_ptr<Table>& table) {
+  return table->get();
+}
+template <class Value>
+const Value& passed_to_cpp(const Value& value) {
+  return value;
+}
+template <class Table>
+auto passed_to_cpp(const std::unique_ptr<Table>& table) {
+  return table->get();
+}
+
+/// The C argument of `arg` changed by a function of it, or another value.
+template <class Arg, class Change>
+struct Changed {
+  Arg arg;
+  Change change;
+
+  auto c(heddle_context* context, PlacedTensors& all) const {
+    if constexpr (requires { change(arg.c(context, all)); }) {
+      return change(arg.c(context, all));
+    } else {
+      return change;
+    }
+  }
+};
+
+/// A DLTensor with another shape.
+inline auto shaped(std::vector<int64_t> shape) {
+  return [shape = std::move(shape)](const DLTensor* tensor) {
+    DLTensor other = *tensor;
+    other.ndim = int32_t(shape.size());
+    other.shape = const_cast<int64_t*>(shape.data());
+    other.strides = nullptr;
+    return other;
+  };
+}
+
+/// Makes a Row.
+template <class C, class Cpp, class... Args>
+class RowOf {
+ public:
+  RowOf(std::string name, C c, Cpp cpp, Args... args) : c_(c), args_(std::move(args)...) {
+    row_.name = std::move(name);
+    std::apply([&](auto&... arg) { (arg.join(row_.tensors), ...); }, args_);
+    row_.c = call(c, args_);
+    row_.cpp = [cpp, args = args_](const ExecContext& ctx, PlacedTensors& all) {
+      const auto values =
+          std::apply([&](const auto&... arg) { return std::tuple{arg.cpp(ctx, all)...}; }, args);
+      std::apply([&](const auto&... value) { cpp(ctx, passed_to_cpp(value)...); }, values);
+    };
+  }
+  /// The C call with argument `at`, from 0 on after the context, changed is refused.
+  template <size_t at, class Change>
+  RowOf refuses(std::string message, Change change) && {
+    const auto args = [&]<size_t... i>(std::index_sequence<i...>) {
+      return std::tuple{changed_if<i == at>(std::get<i>(args_), change)...};
+    }
+    (std::index_sequence_for<Args...>());
+    row_.refused.push_back({std::move(message), call(c_, args)});
+    return std::move(*this);
+  }
+  /// Another C call with the same arguments is refused.
+  template <class Other>
+  RowOf refuses_call(std::string message, Other other) && {
+    row_.refused.push_back({std::move(message), call(other, args_)});
+    return std::move(*this);
+  }
+  RowOf only_on(RunsOn where, heddle_status elsewhere = HEDDLE_UNSUPPORTED) && {
+    row_.where = where;
+    row_.elsewhere = elsewhere;
+    return std::move(*this);
+  }
+  operator Row() && { return std::move(row_); }  // NOLINT(google-explicit-constructor)
+
+ private:
+  template <class Function, class Tuple>
+  static CCall call(Function function, const Tuple& args) {
+    return [=](heddle_context* context, PlacedTensors& all) {
+      try {
+        auto values = std::apply(
+            [&](const auto&... arg) { return std::tuple{arg.c(context, all)...}; }, args);
+        return std::apply([&](auto&... value) { return function(context, passed(value)...); },
+                          values);
+      } catch (const FailedArgument& failed) {
+        return failed.status;
+      }
+    };
+  }
+  template <bool is_changed, class Arg, class Change>
+  static auto changed_if(const Arg& arg, const Change& change) {
+    if constexpr (is_changed) {
+      return Changed<Arg, Change>{arg, change};
+    } else {
+      return arg;
+    }
+  }
+
+  C c_;
+  std::tuple<Args...> args_;
+  Row row_;
+};
+/// `cpp`(context, args...) and `c`(context, args...): tensors, numbers, both(), made() or fields().
+template <class C, class Cpp, class... Args>
+auto row(std::string name, C c, Cpp cpp, Args... args) {
+  return RowOf<C, Cpp, decltype(argument(args))...>(std::move(name), c, cpp, argument(args)...);
+}
+
+}  // namespace heddle::testing

@@ -1,0 +1,143 @@
+#include "engine/face/engine_options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <thread>
+
+#include "heddle/core/error.h"
+
+#include "engine/adapters/adapter_folder.h"
+#include "engine/options/available_memory.h"
+#include "engine/options/weight_options.h"
+#include "files/printable.h"
+
+namespace heddle {
+namespace {
+
+// Far above what any machine runs, low enough that sums and products of them fit.
+constexpr int64_t kMaxBatch = 65536, kMaxPageSize = 65536, kMaxThreads = 2047;
+constexpr int kMaxChunkOnGpu = 65536;  // rows that linear_site takes there
+constexpr int kUsualChunk = 512, kUsualChunkOnGpu = 2048;
+
+void check_range(const char* option, int64_t value, int64_t low, int64_t high) {
+  HEDDLE_CHECK(value >= low && value <= high, option, " is ", value, ", expected ", low, " to ",
+               high);
+}
+
+/// "cuda" and the number behind "cuda:"; nothing where the name is neither.
+std::optional<int> cuda_index(std::string_view name) {
+  constexpr std::string_view kCuda = "cuda";
+  if (name == kCuda) return 0;
+  if (!name.starts_with("cuda:")) return std::nullopt;
+  name.remove_prefix(kCuda.size() + 1);
+  int index = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+  const bool is_number = error == std::errc() && end == name.data() + name.size() && index >= 0;
+  return is_number ? std::optional(index) : std::nullopt;
+}
+
+/// The first GPU that this build has kernels for, or else the CPU.
+Device usual_device() {
+  if (!has_cuda()) return {};
+  Device device{DeviceType::kCuda, 0};
+  while (query_device(device).compute_capability < kMinComputeCapability) ++device.index;
+  return device;
+}
+
+}  // namespace
+
+Device device_of(const EngineOptions& options) {
+  if (options.device.empty()) return usual_device();
+  if (options.device == "cpu") return {};
+  const std::optional<int> index = cuda_index(options.device);
+  HEDDLE_CHECK(index.has_value(), "device is ", files::quote(options.device),
+               ", expected cpu, cuda or cuda:1");
+  const Device device{DeviceType::kCuda, *index};
+  const int capability = query_device(device).compute_capability;
+  if (capability < kMinComputeCapability) {
+    throw_error(ErrorCode::kUnsupported, "device ", device, " has compute capability ",
+                capability / 10, ".", capability % 10, ", kernels need at least ",
+                kMinComputeCapability / 10, ".", kMinComputeCapability % 10,
+                "; device cpu (--device cpu) runs without one");
+  }
+  return device;
+}
+
+EngineOptions complete_options(EngineOptions options, const model::DecoderConfig& config) {
+  check_range("max_batch", options.max_batch, 1, kMaxBatch);
+  check_range("page_size", options.page_size, 1, kMaxPageSize);
+  check_range("prefill_chunk", options.prefill_chunk, 0, std::numeric_limits<int>::max());
+  check_range("num_threads", options.num_threads, 0, kMaxThreads);
+  check_range("kv_memory", options.kv_memory, 0, std::numeric_limits<int64_t>::max());
+  check_range("adapter_memory", options.adapter_memory, 0, std::numeric_limits<int64_t>::max());
+  check_range("adapter_host_memory", options.adapter_host_memory, 0,
+              std::numeric_limits<int64_t>::max());
+  check_range("max_batch_adapters", options.max_batch_adapters, 0,
+              std::numeric_limits<int64_t>::max());
+  check_range("max_batch_adapter_bytes", options.max_batch_adapter_bytes, 0,
+              std::numeric_limits<int64_t>::max());
+  if (!options.adapter_dir.empty()) static_cast<void>(AdapterFolder(options.adapter_dir));
+  HEDDLE_CHECK(options.max_context >= 0 && options.max_context <= config.context_length,
+               "max_context is ", options.max_context, ", expected 0 to ", config.context_length,
+               ", the context length of ", options.model_path);
+  static_cast<void>(load_options_of(options));
+  const Device device = device_of(options);
+  HEDDLE_CHECK(device.type != DeviceType::kCpu || options.adapter_host_memory == 0,
+               "adapter_host_memory is ", options.adapter_host_memory,
+               ", but on the CPU all adapters are in host memory; bound them with adapter_memory");
+  std::ostringstream name;
+  name << device;
+  options.device = name.str();
+  const bool on_gpu = device.type != DeviceType::kCpu;
+  if (options.prefill_chunk == 0) options.prefill_chunk = on_gpu ? kUsualChunkOnGpu : kUsualChunk;
+  if (on_gpu) options.prefill_chunk = std::min(options.prefill_chunk, kMaxChunkOnGpu);
+  if (options.kv_type.empty() && device.type == DeviceType::kCpu) {
+    options.kv_type = heddle::name(DType::kFloat32);
+  }
+  if (!options.kv_type.empty()) static_cast<void>(kv_type_of(options.kv_type));
+  if (options.num_threads == 0) {
+    const auto num_processors = int64_t{std::thread::hardware_concurrency()};
+    options.num_threads = static_cast<int>(std::clamp<int64_t>(num_processors, 1, kMaxThreads));
+  }
+  if (options.max_context == 0) options.max_context = config.context_length;
+  return options;
+}
+
+AdapterStore::Limits adapter_limits(const EngineOptions& options) {
+  constexpr int64_t kShare = 4;  // of what is available
+  int64_t bytes = options.adapter_memory;
+  if (bytes == 0) {
+    bytes = options.adapter_dir.empty() ? std::numeric_limits<int64_t>::max()
+                                        : available_memory(device_of(options)) / kShare;
+  }
+  int64_t host_bytes = 0;
+  if (!options.adapter_dir.empty() && device_of(options).type != DeviceType::kCpu) {
+    host_bytes =
+        options.adapter_host_memory > 0 ? options.adapter_host_memory : available_memory() / kShare;
+  }
+  AdapterBounds bounds{.memory_bytes = bytes};
+  if (options.max_batch_adapters > 0) bounds.step_adapters = options.max_batch_adapters;
+  if (options.max_batch_adapter_bytes > 0) bounds.step_bytes = options.max_batch_adapter_bytes;
+  return {.folder = options.adapter_dir,
+          .bounds = bounds,
+          .host_memory = host_bytes,
+          .strict = options.strict,
+          .on_warning = options.on_warning};
+}
+
+ModelRunner::Limits limits_of(const EngineOptions& options) {
+  return {.max_batch = options.max_batch,
+          .num_threads = options.num_threads,
+          .page_size = options.page_size,
+          .prefill_chunk = options.prefill_chunk,
+          .max_context = options.max_context,
+          .kv_memory = options.kv_memory,
+          .kv_dtype =
+              options.kv_type.empty() ? std::nullopt : std::optional(kv_type_of(options.kv_type))};
+}
+
+}  // namespace heddle

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "heddle/engine/engine.h"
+
+#include "engine/adapters/adapter_store.h"
+#include "engine/runner/model_runner.h"
+#include "model/config/decoder_config.h"
+
+namespace heddle {
+
+/// The options with their defaults filled in from the model and the machine, all but kv_memory.
+/// Throws Error, which names the option, its value and what is allowed.
+[[nodiscard]] EngineOptions complete_options(EngineOptions options,
+                                             const model::DecoderConfig& config);
+
+/// Where the engine runs. Throws Error where the option names no device of this build and machine.
+[[nodiscard]] Device device_of(const EngineOptions& options);
+
+/// What adapters may take; asks the machine where the options leave it open.
+[[nodiscard]] AdapterStore::Limits adapter_limits(const EngineOptions& options);
+
+[[nodiscard]] ModelRunner::Limits limits_of(const EngineOptions& options);
+
+}  // namespace heddle

@@ -1,0 +1,201 @@
+#include "heddle/engine/inspect.h"
+
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "heddle/core/error.h"
+
+#include "engine/face/inspect_memory.h"
+#include "files/gguf.h"
+#include "files/printable.h"
+#include "model/adapters/finite_values.h"
+#include "model/adapters/open_adapter.h"
+#include "model/adapters/peft_adapter.h"
+#include "model/source/folder_weights.h"
+#include "model/source/read_json.h"
+
+namespace heddle {
+namespace {
+
+constexpr size_t kMaxShown = 72;      // bytes of a string value
+constexpr uint64_t kMaxElements = 8;  // of an array value
+
+std::string shown(std::string_view text) { return files::printable(text, kMaxShown); }
+
+/// The names of folders are those of who made them.
+std::string shown_path(const std::string& path) { return files::printable(path, path.size()); }
+
+void print_value(std::ostream& out, const files::GgufFile& file, const files::GgufValue& value) {
+  using files::GgufType;
+  const auto print = [&]<class T>() {
+    if (!value.is_array) {
+      if constexpr (std::is_same_v<T, std::string_view>) {
+        out << '"' << shown(file.get<T>(value.key)) << '"';
+      } else {
+        out << file.get<T>(value.key);
+      }
+      return;
+    }
+    out << "[" << value.count << " x " << value.type << "]";
+    if (value.count > kMaxElements) return;
+    for (const auto& element : file.get_array<T>(value.key)) {
+      out << ' ';
+      if constexpr (std::is_same_v<T, std::string_view>) {
+        out << '"' << shown(element) << '"';
+      } else {
+        out << element;
+      }
+    }
+  };
+  switch (value.type) {
+    case files::GgufType::kString: return print.template operator()<std::string_view>();
+    case files::GgufType::kBool: return print.template operator()<bool>();
+    case files::GgufType::kFloat32:
+    case files::GgufType::kFloat64: return print.template operator()<double>();
+    case files::GgufType::kUInt64: return print.template operator()<uint64_t>();
+    default: return print.template operator()<int64_t>();
+  }
+}
+
+void inspect_model(std::ostream& out, const std::string& path) {
+  const files::GgufFile file(path);
+  out << shown_path(path) << ": GGUF version " << file.version() << ", " << file.file_size()
+      << " bytes, " << file.metadata().size() << " settings, " << file.tensors().size()
+      << " tensors\n\nsettings\n";
+  for (const files::GgufValue& value : file.metadata()) {
+    out << "  " << shown(value.key) << " = ";
+    print_value(out, file, value);
+    out << "\n";
+  }
+  struct Total {
+    int64_t tensors = 0, weights = 0;
+    uint64_t bytes = 0;
+  };
+  std::map<std::string, Total> totals;
+  out << "\ntensors\n";
+  for (const files::GgufTensor& tensor : file.tensors()) {
+    const std::string type = files::ggml_type_name(tensor.type_id);
+    out << "  " << shown(tensor.name) << "  " << type << " [";
+    for (int d = tensor.rank; d-- > 0;) out << tensor.dims[d] << (d > 0 ? ", " : "]\n");
+    Total& total = totals[type];
+    ++total.tensors;
+    total.weights += tensor.num_weights();
+    total.bytes += tensor.num_bytes;
+  }
+  out << "\ntypes\n";
+  for (const auto& [type, total] : totals) {
+    out << "  " << type << ": " << total.tensors << " tensors, " << total.weights << " weights";
+    if (total.bytes > 0) {
+      out << ", " << total.bytes << " bytes\n";
+    } else {
+      out << "; not supported\n";
+    }
+  }
+}
+
+void inspect_folder(std::ostream& out, const std::string& path) {
+  const auto settings = model::members_of(*model::read_json(path + "/config.json"));
+  const model::FolderWeights weights(path);
+  const std::vector<std::string_view> names = weights.names();
+  out << shown_path(path) << ": folder of a model, " << settings.size() << " settings, "
+      << names.size() << " tensors\n\nsettings\n";
+  for (const auto& [key, value] : settings) {
+    out << "  " << shown(key) << " = " << shown(value) << "\n";
+  }
+  out << "\ntensors\n";
+  int64_t num_weights = 0;
+  for (const std::string_view name : names) {
+    const model::StoredTensor tensor = weights.tensor(name);
+    out << "  " << shown(name) << "  " << tensor.type << " [";
+    if (tensor.rank > 1) out << tensor.rows << ", ";
+    out << tensor.columns << "]\n";
+    num_weights += tensor.rows * tensor.columns;
+  }
+  out << "\n" << num_weights << " weights\n";
+}
+
+/// What the adapter has in the embedding or the head; returns how many weights that are.
+int64_t print_part(std::ostream& out, const char* name, const model::VocabularyPart& part) {
+  int64_t num_weights = 0;
+  if (part.pair) {
+    const model::LowRank& pair = *part.pair;
+    out << "  " << name << "  A [" << pair.rank << ", " << pair.in_features << "]  B ["
+        << pair.out_features << ", " << pair.rank << "]  " << pair.dtype << "  scale " << pair.scale
+        << "\n";
+    num_weights += pair.rank * (pair.in_features + pair.out_features);
+  }
+  for (const auto& [what, values] : {std::pair("  instead of the base model's", &part.weight),
+                                     {"  of single tokens", &part.token_rows}}) {
+    if (!values->is_present()) continue;
+    out << "  " << name << "  [" << values->rows << ", " << values->columns << "]  "
+        << values->dtype << what << "\n";
+    num_weights += values->num_elements();
+  }
+  return num_weights;
+}
+
+/// Returns the bytes that it takes in memory.
+int64_t inspect_adapter(std::ostream& out, const std::string& path) {
+  model::PeftAdapter adapter(path);
+  adapter.load();
+  model::check_finite(adapter, {});
+  const model::AdapterConfig& config = adapter.config();
+  out << shown_path(path) << ": LoRA adapter for " << shown(config.base_model) << "\n  r "
+      << config.r << ", lora_alpha " << config.lora_alpha << (config.use_rslora ? ", rsLoRA" : "")
+      << (config.use_dora ? ", DoRA" : "") << (config.lora_bias ? ", lora_bias" : "") << "\n";
+  struct Group {
+    std::set<int64_t> layers;
+    int64_t weights = 0;
+  };
+  std::map<std::string, Group> groups;  // pairs that differ in the layer alone
+  for (const model::AdapterPair& pair : adapter.pairs()) {
+    std::ostringstream what;
+    const std::string_view module = pair.module->name;
+    what << module.substr(module.find('.') + 1) << "  A [" << pair.rank << ", " << pair.in_features
+         << "]  B [" << pair.out_features << ", " << pair.rank << "]  " << pair.dtype << "  scale "
+         << pair.scale;
+    Group& group = groups[what.str()];
+    group.layers.insert(pair.layer);
+    group.weights += pair.rank * (pair.in_features + pair.out_features);
+  }
+  int64_t num_weights = 0;
+  for (const auto& [what, group] : groups) {
+    out << "  " << what << "  " << group.layers.size() << " layers (" << *group.layers.begin()
+        << " to " << *group.layers.rbegin() << ")\n";
+    num_weights += group.weights;
+  }
+  num_weights += print_part(out, "embed_tokens", adapter.embedding());
+  num_weights += print_part(out, "lm_head", adapter.head());
+  const size_t num_pairs = adapter.pairs().size() + size_t{adapter.embedding().pair.has_value()} +
+                           size_t{adapter.head().pair.has_value()};
+  const int64_t num_bytes = estimated_bytes(adapter);
+  out << "  " << num_pairs << " pairs, " << num_weights << " weights, " << num_bytes
+      << " bytes of memory\n";
+  for (const std::string& what : config.warnings) out << "  warning: " << what << "\n";
+  return num_bytes;
+}
+
+}  // namespace
+
+void inspect(std::ostream& out, const std::string& given) {
+  const std::string path = model::find_adapter_path(given);  // a model's is found alike
+  std::ostringstream text;  // an error half way through leaves nothing on `out`
+  const std::vector<std::string> several = model::adapters_in(path);
+  if (std::filesystem::exists(path + "/adapter_config.json")) {
+    static_cast<void>(inspect_adapter(text, path));
+  } else if (!several.empty()) {
+    int64_t num_bytes = 0;
+    for (const std::string& name : several) num_bytes += inspect_adapter(text, path + "/" + name);
+    text << several.size() << " adapters, " << num_bytes << " bytes of memory\n";
+  } else if (std::filesystem::is_directory(path)) {
+    inspect_folder(text, path);
+    print_model_memory(text, path);
+  } else {
+    inspect_model(text, path);
+    print_model_memory(text, path);
+  }
+  out << text.str();
+}
+
+}  // namespace heddle

@@ -1,0 +1,27 @@
+#include "engine/runner/step_results.h"
+
+#include <cstring>
+
+namespace heddle {
+
+StepResults::StepResults(Device device, int64_t max_rows)
+    : max_rows_(max_rows),
+      results_(device, DType::kInt32, {2 * max_rows}),
+      mails_{{{StagingBytes(device, results_.num_bytes()), DeviceEvent(device)},
+              {StagingBytes(device, results_.num_bytes()), DeviceEvent(device)}}} {}
+
+void StepResults::send(const ExecContext& ctx, int64_t count) {
+  Mail& mail = mails_[next_sent_++ % mails_.size()];
+  const size_t bytes = logprobs_begin() + static_cast<size_t>(count) * sizeof(float);
+  begin_copy_to_host(ctx, {mail.memory.get(), bytes}, results_.view().raw());
+  mail.sent.record(ctx);
+}
+
+void StepResults::receive(std::span<int32_t> token_ids, std::span<float> logprobs) {
+  const Mail& mail = mails_[next_received_++ % mails_.size()];
+  mail.sent.wait();
+  std::memcpy(token_ids.data(), mail.memory.get(), token_ids.size_bytes());
+  std::memcpy(logprobs.data(), mail.memory.get() + logprobs_begin(), logprobs.size_bytes());
+}
+
+}  // namespace heddle

@@ -1,0 +1,177 @@
+#include "engine/runner/model_runner.h"
+
+#include <gtest/gtest.h>
+
+#include "compare.h"
+#include "engine/test/model_files.h"
+#include "expect_error.h"
+#include "heap_count.h"
+#include "model/source/gguf_model.h"
+#include "second_cpu.h"
+
+namespace heddle {
+namespace {
+
+model::GgufModel file_of(const testing::RandomModel& model) {
+  return {std::as_bytes(std::span(model.text())), "tiny.gguf"};
+}
+
+constexpr ModelRunner::Limits kLimits{.max_batch = 3,
+                                      .num_threads = 2,
+                                      .page_size = 4,
+                                      .prefill_chunk = 8,
+                                      .max_context = 32,
+                                      .kv_memory = 1 << 20};
+
+/// Greedy and drawn answers of three rows, the third one with the adapter, on one device.
+std::vector<std::vector<int32_t>> answers_on(Device device, const model::ModelFiles& file,
+                                             const model::PeftAdapter& adapter,
+                                             std::vector<float>& first_logits) {
+  ModelRunner runner(device, file, kLimits);
+  std::vector<Sequence> rows(3);
+  for (int32_t i = 0; i < 3; ++i) {
+    Sequence& row = rows[static_cast<size_t>(i)];
+    for (int32_t t = 0; t <= 2 * i; ++t) row.tokens.push_back((5 * i + 7 * t) % 26);
+    row.pages = *runner.pages().reserve(8);
+    row.sampling = {.temperature = i == 1 ? 0.9f : 0.0f, .top_k = 9, .top_p = 0.9f, .seed = 11};
+  }
+  rows[2].slot = runner.add_adapter(runner.prepare_adapter(adapter));
+  const std::vector<Sequence*> all{&rows[0], &rows[1], &rows[2]};
+  for (int step = 0; step < 10; ++step) {
+    std::vector<int64_t> num_tokens;
+    for (const Sequence* row : all) num_tokens.push_back(std::ssize(row->tokens) - row->num_cached);
+    runner.run(all, num_tokens);
+    if (step == 0) first_logits = runner.copy_logits();
+    std::vector<int32_t> tokens(3);
+    std::vector<float> logprobs(3);
+    runner.sample(all, tokens, logprobs);
+    for (size_t i = 0; i < 3; ++i) {
+      rows[i].tokens.push_back(tokens[i]);
+      rows[i].completion.token_ids.push_back(tokens[i]);
+      EXPECT_LE(logprobs[i], 0.0f);
+    }
+  }
+  std::vector<std::vector<int32_t>> answers;
+  for (const Sequence& row : rows) answers.push_back(row.completion.token_ids);
+  return answers;
+}
+
+/// The ops refuse tensors of another device: a buffer that did not come from the context's device
+/// throws here.
+TEST(ModelRunner, TakesAllMemoryFromTheDeviceOfItsContext) {
+  testing::RandomModel model;
+  const model::GgufModel file = file_of(model);
+  std::string adapter_bytes;
+  const model::PeftAdapter adapter = model.adapter(3, adapter_bytes);
+  std::vector<float> logits, second_logits;
+  const auto answers = answers_on({}, file, adapter, logits);
+  EXPECT_EQ(answers_on(testing::kSecondCpu, file, adapter, second_logits), answers);
+  EXPECT_EQ(logits.size(), 3u * 26u);
+  EXPECT_EQ(second_logits, logits);
+}
+
+/// Two rows with a prompt of 5 and 7 tokens.
+std::vector<Sequence> two_rows(ModelRunner& runner) {
+  std::vector<Sequence> rows(2);
+  rows[0].tokens = {1, 2, 3, 4, 5};
+  rows[1].tokens = {9, 8, 7, 6, 5, 4, 3};
+  for (Sequence& row : rows) row.pages = *runner.pages().reserve(2);
+  return rows;
+}
+
+TEST(ModelRunner, AStepThatFailsLeavesAllRowsAsFarAsTheyWere) {
+  const testing::RandomModel model;
+  const model::GgufModel file = file_of(model);
+  ModelRunner undisturbed({}, file, kLimits), runner({}, file, kLimits);
+  std::vector<Sequence> wanted = two_rows(undisturbed), rows = two_rows(runner);
+  Sequence* const all_wanted[] = {wanted.data(), &wanted[1]};
+  Sequence* const all[] = {rows.data(), &rows[1]};
+  const int64_t first[] = {3, 4}, rest[] = {2, 3};
+  undisturbed.run(all_wanted, first);
+  undisturbed.run(all_wanted, rest);
+
+  runner.run(all, first);
+  rows[1].pages = {};  // it was not admitted
+  testing::expect_invalid({"admitted for 0"}, [&] { runner.run(all, rest); });
+  EXPECT_EQ(rows[0].num_cached, 3);
+  EXPECT_EQ(rows[1].num_cached, 4);
+  rows[1].pages = *runner.pages().reserve(2);
+  rows[1].num_cached = 0;  // its pages are others now
+  const int64_t again[] = {2, 7};
+  runner.run(all, again);
+  EXPECT_TRUE(testing::same_bits<float>(runner.copy_logits(), undisturbed.copy_logits()));
+}
+
+TEST(ModelRunner, AStepAsksForNoMemory) {
+  testing::RandomModel model;
+  const model::GgufModel file = file_of(model);
+  ModelRunner runner({}, file, kLimits);
+  std::string adapter_bytes;
+  const int32_t slot = runner.add_adapter(runner.prepare_adapter(model.adapter(11, adapter_bytes)));
+  std::vector<Sequence> rows = two_rows(runner);
+  rows[1].slot = slot;
+  rows[1].sampling.temperature = 1.0f;
+  Sequence* const all[] = {rows.data(), &rows[1]};
+  const int64_t num_tokens[] = {4, 7};
+  int32_t token[1];
+  float logprob[1];
+  const int64_t num_allocations = testing::num_heap_allocations();
+  runner.run(all, num_tokens);
+  runner.sample(std::span(all).last(1), token, logprob);  // the first is within its prompt
+  EXPECT_EQ(testing::num_heap_allocations(), num_allocations);
+}
+
+/// Logits of a prompt with each of the first `count` slots.
+std::vector<float> logits_of_slots(ModelRunner& runner, int32_t count) {
+  std::vector<float> logits;
+  for (int32_t slot = 0; slot < count; ++slot) {
+    std::vector<Sequence> rows = two_rows(runner);
+    rows[0].slot = slot;
+    Sequence* const row[] = {rows.data()};
+    const int64_t num_tokens[] = {5};
+    runner.run(row, num_tokens);
+    const std::vector<float> of_slot = runner.copy_logits();
+    logits.insert(logits.end(), of_slot.begin(), of_slot.end());
+  }
+  return logits;
+}
+
+TEST(ModelRunner, AnAdapterThatFindsNoMemoryLeavesTheOthersAsTheyWere) {
+  testing::RandomModel model;
+  const model::GgufModel file = file_of(model);
+  const std::vector<int64_t> ranks = {3, 3, 3, 3, 7};  // the fourth finds room in the tables
+  std::vector<std::string> bytes(ranks.size());
+  std::vector<model::PeftAdapter> adapters;
+  ModelRunner undisturbed({}, file, kLimits), runner({}, file, kLimits);
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    adapters.push_back(model.adapter(ranks[i], bytes[i]));
+    EXPECT_EQ(undisturbed.add_adapter(undisturbed.prepare_adapter(adapters.back())),
+              static_cast<int32_t>(i));
+  }
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const auto slot = static_cast<int32_t>(i);
+    int32_t added = -1;
+    int64_t num_failures = 0;
+    while (added < 0) {
+      int64_t countdown = num_failures + 1;
+      try {
+        const testing::FailingAllocation failing(countdown);
+        added = runner.add_adapter(runner.prepare_adapter(adapters[i]));
+      } catch (const std::bad_alloc&) {
+        ++num_failures;
+      }
+      const std::string what =
+          "adapter " + std::to_string(i) + ", allocation " + std::to_string(num_failures);
+      ASSERT_TRUE(testing::same_bits<float>(logits_of_slots(runner, slot),
+                                            logits_of_slots(undisturbed, slot)))
+          << what;
+    }
+    EXPECT_EQ(added, slot);
+    EXPECT_GT(num_failures, 3) << "few allocations were seen";
+  }
+  EXPECT_TRUE(
+      testing::same_bits<float>(logits_of_slots(runner, 5), logits_of_slots(undisturbed, 5)));
+}
+
+}  // namespace
+}  // namespace heddle
