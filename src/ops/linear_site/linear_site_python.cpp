@@ -57,7 +57,7 @@ size_t workspace_bytes(std::span<const LinearSlice> slices, const ConstTensorVie
 }
 
 void run_site(nb::handle y, nb::handle x, nb::handle weight, nb::handle bias, const char* path,
-              const AdapterWeights* a, const AdapterWeights* b, nb::handle rows) {
+              const PyAdapterTable* a, const PyAdapterTable* b, nb::handle rows) {
   Call call;
   const std::vector<LinearSlice> slices = slices_of(call, y, weight, bias);
   const ConstTensorView in = call.in("x", x);

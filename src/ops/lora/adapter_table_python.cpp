@@ -8,14 +8,14 @@
 namespace heddle::python {
 
 template <class Body>
-void AdapterWeights::run(const BorrowedArrays& arrays, const Body& body) {
+void PyAdapterTable::run(const BorrowedArrays& arrays, const Body& body) {
   const Device device = table_.view().device;
   if (device.type == DeviceType::kCpu) return body(ExecContext{});
   const ContextLease lease(device, arrays.stream(), 0, Kernels::kCpuAndCuda);
   body(lease.context());
 }
 
-void AdapterWeights::set(int32_t slot, int32_t slice, nb::handle weight, float scale) {
+void PyAdapterTable::set(int32_t slot, int32_t slice, nb::handle weight, float scale) {
   Held next{nb::borrow(weight), std::make_unique<BorrowedArrays>()};
   const TensorView view = next.memory->borrow("weight", weight, Access::kRead);
   const Device device = table_.view().device;
@@ -25,7 +25,7 @@ void AdapterWeights::set(int32_t slot, int32_t slice, nb::handle weight, float s
   held(slot)[static_cast<size_t>(slice)] = std::move(next);
 }
 
-void AdapterWeights::clear(int32_t slot) {
+void PyAdapterTable::clear(int32_t slot) {
   HEDDLE_CHECK(slot >= 0 && slot < num_slots_, "slot is ", slot, ", expected 0 to ",
                num_slots_ - 1);
   const std::span<Held> weights = held(slot);

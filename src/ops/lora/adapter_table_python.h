@@ -12,9 +12,9 @@
 namespace heddle::python {
 
 /// heddle.AdapterTable: the library's table, and the arrays that its entries point to.
-class AdapterWeights {
+class PyAdapterTable {
  public:
-  AdapterWeights(Device device, int32_t num_slots, std::span<const int64_t> features,
+  PyAdapterTable(Device device, int32_t num_slots, std::span<const int64_t> features,
                  int32_t max_rank, DType dtype, LoraLayout layout, LoraAlignment fit)
       : table_(ExecContext{.device = device}, num_slots, features, max_rank, dtype, layout, fit),
         num_slots_(num_slots),

@@ -42,8 +42,8 @@ struct WeightOptions {
 std::optional<LoraTable> table_of(Call& call, const char* name, nb::handle weights,
                                   const WeightOptions& options, const ConstTensorView& in,
                                   int64_t call_rank, int64_t features, ConstTensorView& stack) {
-  const AdapterWeights* adapters = nullptr;
-  if (nb::try_cast<const AdapterWeights*>(weights, adapters) && adapters != nullptr) {
+  const PyAdapterTable* adapters = nullptr;
+  if (nb::try_cast<const PyAdapterTable*>(weights, adapters) && adapters != nullptr) {
     return adapters->view();
   }
   stack = call.in(name, weights);
@@ -141,7 +141,7 @@ size_t apply_workspace_bytes(const std::vector<LoraSlice>& slices, const ConstTe
                                     a.max_rank);
 }
 
-void apply(nb::handle y, nb::handle x, const AdapterWeights& a, const AdapterWeights& b,
+void apply(nb::handle y, nb::handle x, const PyAdapterTable& a, const PyAdapterTable& b,
            nb::handle rows) {
   Call call;
   std::vector<LoraSlice> slices;
@@ -170,7 +170,7 @@ void plan_rows(nb::handle plan, nb::handle rows, int64_t num_tokens, int32_t num
 
 void bind_lora(nb::module_& m) {
   m.attr("MAX_LORA_RANK") = kMaxLoraRank;
-  nb::class_<AdapterWeights>(m, "AdapterTable",
+  nb::class_<PyAdapterTable>(m, "AdapterTable",
                              "The weights of all adapters for one half, A or B, of a linear layer "
                              "with one or more slices.\n\n"
                              "Ranks may differ from adapter to adapter. The arrays stay the "
@@ -185,10 +185,10 @@ void bind_lora(nb::module_& m) {
                              "read must be kept by the caller.")
       .def(
           "__init__",
-          [](AdapterWeights* self, int32_t num_slots, const std::vector<int64_t>& features,
+          [](PyAdapterTable* self, int32_t num_slots, const std::vector<int64_t>& features,
              int32_t max_rank, const char* dtype, const char* layout, nb::handle device,
              bool aligned) {
-            new (self) AdapterWeights(device_named(device), num_slots, features, max_rank,
+            new (self) PyAdapterTable(device_named(device), num_slots, features, max_rank,
                                       dtype_named("dtype", dtype), layout_named(layout),
                                       aligned ? LoraAlignment::k16Bytes : LoraAlignment::kNone);
           },
@@ -204,18 +204,18 @@ void bind_lora(nb::module_& m) {
           "kernels "
           "are then faster, and\n"
           "`set` refuses other weights.")
-      .def("set", &AdapterWeights::set, "slot"_a, "slice"_a, "weight"_a, nb::kw_only(),
+      .def("set", &PyAdapterTable::set, "slot"_a, "slice"_a, "weight"_a, nb::kw_only(),
            "scale"_a = 1.0f,
            "Puts the weight of one slice of an adapter into its slot: [rank, features[slice]], or "
            "the other\n"
            "way round with layout \"rank_minor\"; of the table's dtype. scale counts in tables of "
            "B alone.")
-      .def("clear", &AdapterWeights::clear, "slot"_a,
+      .def("clear", &PyAdapterTable::clear, "slot"_a,
            "Takes an adapter out: its slot touches nothing.")
-      .def_prop_ro("device", [](const AdapterWeights& t) { return name_of(t.view().device); })
-      .def_prop_ro("num_slots", [](const AdapterWeights& t) { return t.view().num_slots; })
-      .def_prop_ro("max_rank", [](const AdapterWeights& t) { return t.view().max_rank; })
-      .def_prop_ro("features", [](const AdapterWeights& t) { return t.features(); });
+      .def_prop_ro("device", [](const PyAdapterTable& t) { return name_of(t.view().device); })
+      .def_prop_ro("num_slots", [](const PyAdapterTable& t) { return t.view().num_slots; })
+      .def_prop_ro("max_rank", [](const PyAdapterTable& t) { return t.view().max_rank; })
+      .def_prop_ro("features", [](const PyAdapterTable& t) { return t.features(); });
 
   m.def("lora_shrink", &shrink, "y"_a, "x"_a, "a"_a, "batch"_a, nb::kw_only(), "scale"_a = 1.0f,
         "accumulate"_a = false, "layout"_a = "rank_major", "slice"_a = 0,

@@ -37,7 +37,7 @@ inline constexpr int kDecodeBlocksPerSm = 2;  // that run at the same time
 }
 
 /// What the decode kernel takes. Where it rotates, the frequencies follow.
-struct DecodeParams : AttentionCallParams {
+struct DecodeLaunchParams : AttentionCallParams {
   /// States of segments that another block merges, not initialised; nullptr: a block computes all
   /// segments of its rows.
   float* partials = nullptr;  // AttentionChoice::partial_floats
@@ -53,7 +53,7 @@ struct DecodeParams : AttentionCallParams {
   bool can_start_on_stale_table = false;
   bool has_whole_tiles = false;
 };
-struct RotatingDecodeParams : DecodeParams {
+struct RotatingDecodeParams : DecodeLaunchParams {
   RotaryFrequencies rope;
 };
 

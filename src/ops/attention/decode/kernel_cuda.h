@@ -46,7 +46,7 @@ namespace heddle::cuda::attention::decode {
 /// Stores the output of row tile `tile` from the state of all keys: NaN where the table is wrong.
 /// Warp w stores its groups of 16 elements.
 template <class T, class Shape>
-__device__ void store_rows(const DecodeParams& p, const Run& run, int tile,
+__device__ void store_rows(const DecodeLaunchParams& p, const Run& run, int tile,
                            const SoftmaxState<Shape::kGroups>& state) {
   const QueryRows rows(p, run, Shape::kRows);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -101,7 +101,7 @@ using ShapeOf = DecodeShape<kDim, kRowTiles, std::is_same_v<Params, RotatingDeco
 /// Whether this block is the last one to arrive of those that share a unit. Then all their states
 /// are in memory. All threads call.
 template <class Shape>
-__device__ bool arrive(const DecodeParams& p, const Run& run, uint32_t block_of,
+__device__ bool arrive(const DecodeLaunchParams& p, const Run& run, uint32_t block_of,
                        DecodeShared<Shape>& s) {
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -118,7 +118,7 @@ __device__ bool arrive(const DecodeParams& p, const Run& run, uint32_t block_of,
 /// Ends a unit that several blocks share, after this block has left its states: the last block to
 /// arrive merges the states of all.
 template <class T, class Shape>
-__device__ void share_unit(const DecodeParams& p, const Run& run,
+__device__ void share_unit(const DecodeLaunchParams& p, const Run& run,
                            const SegmentPartials<Shape>& partials, const MergePlace& place,
                            DecodeShared<Shape>& s) {
   const auto segment = min(threadIdx.x % 32, run.cut->num_segments - 1);
@@ -191,7 +191,7 @@ __device__ void end_segment(const Run& run, uint32_t segment, uint32_t block,
 
 /// The end of a block in a cluster that shares a unit; `run` is its only one. All threads call.
 template <class T, class Shape>
-__device__ void end_cluster(const DecodeParams& p, const Run& run,
+__device__ void end_cluster(const DecodeLaunchParams& p, const Run& run,
                             SoftmaxState<Shape::kGroups> (&states)[Shape::kRowTiles],
                             DecodeShared<Shape>& s) {
   const bool is_first = run.first == 0;
@@ -212,7 +212,7 @@ __device__ void end_cluster(const DecodeParams& p, const Run& run,
 /// Stores the outputs of a unit that the block has whole. Of a shared unit it leaves its states,
 /// and merges the unit if it is the last to arrive. All threads call.
 template <class T, class Shape>
-__device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
+__device__ void end_run(const DecodeLaunchParams& p, const Run& run, uint32_t block,
                         SoftmaxState<Shape::kGroups> (&states)[Shape::kRowTiles],
                         const SegmentPartials<Shape>& partials, const MergePlace& place,
                         DecodeShared<Shape>& s) {
@@ -241,7 +241,7 @@ __device__ void end_run(const DecodeParams& p, const Run& run, uint32_t block,
 ///
 /// Where a speculative start is not possible, only step 2 happens. All threads call.
 template <class Shape>
-__device__ BlockWork begin_work(const DecodeParams& p, uint32_t block, DecodeShared<Shape>& s,
+__device__ BlockWork begin_work(const DecodeLaunchParams& p, uint32_t block, DecodeShared<Shape>& s,
                                 RunWalk<Shape::kWarps, 1, 2>& walk, StageRing<Shape>& ring) {
 #if __CUDA_ARCH__ >= 900
   bool is_speculative = p.can_start_on_stale_table;

@@ -11,7 +11,8 @@ struct Grid {
   int num_blocks;
 };
 
-/// Params: DecodeParams, or RotatingDecodeParams where keys rotate inside. The call is not empty.
+/// Params: DecodeLaunchParams, or RotatingDecodeParams where keys rotate inside. The call is not
+/// empty.
 template <class Params>
 void launch(const Params& p, const Grid& grid, const AttentionLaunch& launch);
 

@@ -23,7 +23,7 @@ void launch(const Params& p, const Grid& grid, const AttentionLaunch& launch) {
   if (launch.dtype == DType::kFloat16) return launch_of<half>(p, grid, launch);
   launch_of<bfloat16>(p, grid, launch);
 }
-template void launch(const DecodeParams& p, const Grid& grid, const AttentionLaunch& launch);
+template void launch(const DecodeLaunchParams& p, const Grid& grid, const AttentionLaunch& launch);
 template void launch(const RotatingDecodeParams& p, const Grid& grid,
                      const AttentionLaunch& launch);
 

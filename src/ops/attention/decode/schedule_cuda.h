@@ -123,7 +123,7 @@ struct Schedule {
 
 /// The first segment of a sequence that begins at `cost` or later. Without memory to share units
 /// in, the first unit that does.
-__device__ inline WorkPlace place_at(const DecodeParams& p, const SequenceCut& cut,
+__device__ inline WorkPlace place_at(const DecodeLaunchParams& p, const SequenceCut& cut,
                                      uint32_t num_units, int seq, uint32_t cost) {
   uint32_t unit = divide_small(cost, cut.unit_cost);
   const uint32_t rest = cost - unit * cut.unit_cost;
@@ -139,8 +139,8 @@ __device__ inline WorkPlace place_at(const DecodeParams& p, const SequenceCut& c
 /// Finds where a block's work begins and ends, if that is in the thread's sequence. `before`: the
 /// cost of all sequences before it.
 template <int kWarps>
-__device__ void find_places(const DecodeParams& p, uint32_t begin, uint32_t end, uint32_t before,
-                            int seq, const SequenceCut& cut, Schedule<kWarps>& s) {
+__device__ void find_places(const DecodeLaunchParams& p, uint32_t begin, uint32_t end,
+                            uint32_t before, int seq, const SequenceCut& cut, Schedule<kWarps>& s) {
   const uint32_t after = before + cut.unit_cost * p.num_units;
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
@@ -161,7 +161,8 @@ struct ThreadCosts {
   uint32_t sum;
   bool is_alike;
 };
-__device__ inline __noinline__ ThreadCosts sum_costs(const DecodeParams& p, int seq, int end) {
+__device__ inline __noinline__ ThreadCosts sum_costs(const DecodeLaunchParams& p, int seq,
+                                                     int end) {
   const SequenceCut first = cut_sequence(p, seq);
   ThreadCosts costs{first.unit_cost * p.num_units, true};
   while (++seq < end) {
@@ -172,7 +173,7 @@ __device__ inline __noinline__ ThreadCosts sum_costs(const DecodeParams& p, int 
   return costs;
 }
 template <int kWarps>
-__device__ __noinline__ void find_overflow_places(const DecodeParams& p, uint32_t begin,
+__device__ __noinline__ void find_overflow_places(const DecodeLaunchParams& p, uint32_t begin,
                                                   uint32_t end, uint32_t before, int seq, int last,
                                                   Schedule<kWarps>& s) {
   for (; seq < last; ++seq) {
@@ -192,7 +193,7 @@ struct BlockCosts {
 /// Sums the costs of all threads. own: those of the thread's `count` sequences, the first of which
 /// is cut so. All threads call.
 template <int kWarps>
-__device__ BlockCosts add_costs(const DecodeParams& p, const ThreadCosts& own,
+__device__ BlockCosts add_costs(const DecodeLaunchParams& p, const ThreadCosts& own,
                                 const SequenceCut& cut, int count, Schedule<kWarps>& s) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   BlockCosts costs{own.sum, 0, true, 0};
@@ -230,7 +231,7 @@ enum class BlockWork { kNone, kSegments, kIdleInCluster };
 /// Work of a cluster, where no unit has more segments than a cluster has blocks: cluster c has unit
 /// c, and its block r has segment r. Clusters after the last unit have none. All threads call.
 template <int kWarps>
-__device__ BlockWork take_segment(const DecodeParams& p, Schedule<kWarps>& s) {
+__device__ BlockWork take_segment(const DecodeLaunchParams& p, Schedule<kWarps>& s) {
   const uint32_t unit = blockIdx.x / p.cluster_size, rank = cluster_rank();
   const uint32_t seq = unit / p.num_units;
   if (seq >= static_cast<uint32_t>(p.num_seqs)) return BlockWork::kNone;
@@ -248,8 +249,8 @@ __device__ BlockWork take_segment(const DecodeParams& p, Schedule<kWarps>& s) {
 /// Finds the work of block `block` of `num_blocks`. is_speculative: the kernel in front may still
 /// write the table. All threads call.
 template <int kWarps>
-__device__ BlockWork partition_work(const DecodeParams& p, uint32_t block, uint32_t num_blocks,
-                                    bool is_speculative, Schedule<kWarps>& s) {
+__device__ BlockWork partition_work(const DecodeLaunchParams& p, uint32_t block,
+                                    uint32_t num_blocks, bool is_speculative, Schedule<kWarps>& s) {
   constexpr int kThreads = 32 * kWarps;
   const int thread = static_cast<int>(threadIdx.x);
   const bool has_overflow = p.num_seqs > kThreads;
@@ -306,7 +307,7 @@ __device__ BlockWork partition_work(const DecodeParams& p, uint32_t block, uint3
 struct HeadRows {
   int kv_head, first;  // the first head of its group
 };
-__device__ inline HeadRows rows_of(const DecodeParams& p, uint32_t unit) {
+__device__ inline HeadRows rows_of(const DecodeLaunchParams& p, uint32_t unit) {
   const int part = divide(static_cast<int>(unit), p.by_kv_heads);
   return {static_cast<int>(unit) - part * p.num_kv_heads, part * p.unit_rows};
 }
@@ -318,7 +319,7 @@ __device__ inline HeadRows rows_of(const DecodeParams& p, uint32_t unit) {
 template <int kWarps, int kFirstSlot, int kAlive>
 class RunWalk {
  public:
-  __device__ RunWalk(const DecodeParams& p, Schedule<kWarps>& s) : p_(p), s_(s) {}
+  __device__ RunWalk(const DecodeLaunchParams& p, Schedule<kWarps>& s) : p_(p), s_(s) {}
 
   __device__ void start() {
     enter({nullptr, s_.first.seq, s_.first.unit, s_.first.segment, 0, s_.cost_before}, true);
@@ -365,7 +366,7 @@ class RunWalk {
     put(run);
   }
 
-  const DecodeParams& p_;
+  const DecodeLaunchParams& p_;
   Schedule<kWarps>& s_;
 };
 
@@ -383,7 +384,7 @@ __device__ inline void prefetch_index(const ConstIndexVector& a, int64_t i, int6
   if (i < count) prefetch(a.address(i));
 }
 /// Prefetches lengths and the page table to L2.
-__device__ inline void fetch_tables(const DecodeParams& p) {
+__device__ inline void fetch_tables(const DecodeLaunchParams& p) {
 #if __CUDA_ARCH__ >= 900
   constexpr int64_t kEntriesOfLine = 16;  // or more
   const int64_t thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -395,7 +396,7 @@ __device__ inline void fetch_tables(const DecodeParams& p) {
 
 /// Whether the first pages of a warp are pages of the pool. A stale table may name others. All
 /// lanes call.
-__device__ inline bool are_of_pool(const DecodeParams& p, const FirstPages& first) {
+__device__ inline bool are_of_pool(const DecodeLaunchParams& p, const FirstPages& first) {
   bool are = true;
   for (const AskedPage& page : first.of_batch) {
     are &= page.entry < 0 || is_page(p.kv, page.id);
@@ -408,7 +409,7 @@ struct TableWords {
   SequenceWords sequence;
   LoadedIndex pages[2];
 };
-__device__ inline TableWords request_again(const DecodeParams& p, const FirstPages& first) {
+__device__ inline TableWords request_again(const DecodeLaunchParams& p, const FirstPages& first) {
   TableWords now{};
   if (static_cast<int>(threadIdx.x) < p.num_seqs) {
     now.sequence = ask_sequence(p.kv, threadIdx.x);
@@ -422,7 +423,7 @@ __device__ inline TableWords request_again(const DecodeParams& p, const FirstPag
   return now;
 }
 template <int kWarps>
-__device__ bool is_unchanged(const DecodeParams& p, const Schedule<kWarps>& share,
+__device__ bool is_unchanged(const DecodeLaunchParams& p, const Schedule<kWarps>& share,
                              const FirstPages& first, const TableWords& now) {
   bool is_unchanged = true;
   if (static_cast<int>(threadIdx.x) < p.num_seqs) {

@@ -83,7 +83,7 @@ __device__ __noinline__ void copy_rows(std::byte* to, uint64_t address, int posi
 template <int kDim, int kWarps>
 class TileCursor {
  public:
-  __device__ TileCursor(const DecodeParams& p, Schedule<kWarps>& share)
+  __device__ TileCursor(const DecodeLaunchParams& p, Schedule<kWarps>& share)
       : p_(p),
         lane_(static_cast<int>(threadIdx.x) % 32),
         walk_(p, share),
@@ -221,7 +221,7 @@ class TileCursor {
     }
   }
 
-  const DecodeParams& p_;
+  const DecodeLaunchParams& p_;
   int lane_;
   RunWalk<kWarps, 0, 1> walk_;
   TileBatch& next_;   // in the run of walk_
@@ -241,7 +241,7 @@ struct MergePlace {
 template <class Shape>
 class StageRing {
  public:
-  __device__ StageRing(const DecodeParams& p, DecodeShared<Shape>& s)
+  __device__ StageRing(const DecodeLaunchParams& p, DecodeShared<Shape>& s)
       : ahead_(p, s.work), stages_(s.ring[threadIdx.x / 32]) {}
 
   /// Finds the first tiles.
@@ -295,7 +295,7 @@ struct QueryRows {
   int64_t token, first_head;
   int count;
 
-  __device__ QueryRows(const DecodeParams& p, const Run& run, int max_rows) : token(run.seq) {
+  __device__ QueryRows(const DecodeLaunchParams& p, const Run& run, int max_rows) : token(run.seq) {
     const HeadRows rows = rows_of(p, run.unit);
     first_head = int64_t{rows.kv_head} * p.group_size + rows.first;
     count = min(p.group_size - rows.first, max_rows);
@@ -310,7 +310,7 @@ struct RowVector {
   int there;
 };
 template <class Shape>
-__device__ RowVector row_vector(const DecodeParams& p, const QueryRows& rows, int place,
+__device__ RowVector row_vector(const DecodeLaunchParams& p, const QueryRows& rows, int place,
                                 std::byte* q) {
   constexpr int kVectors = Shape::kDim / 8;
   const int row = place / kVectors, vector = place % kVectors;
@@ -321,7 +321,7 @@ __device__ RowVector row_vector(const DecodeParams& p, const QueryRows& rows, in
 
 /// Copies rows of q to shared memory. Aligned rows are still on their way afterwards.
 template <class Shape>
-__device__ void fetch_rows(const DecodeParams& p, const Run& run, std::byte* q) {
+__device__ void fetch_rows(const DecodeLaunchParams& p, const Run& run, std::byte* q) {
   constexpr int kPlaces = Shape::kRows * Shape::kDim / 8;
   const QueryRows rows(p, run, Shape::kRows);
 #pragma unroll 1

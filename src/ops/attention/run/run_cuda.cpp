@@ -99,7 +99,7 @@ void pack(const ExecContext& ctx, const AttentionArgs& args, const AttentionCall
 /// The rest of what decode takes. Memory that blocks share units through is taken in the caller's
 /// scope.
 void pack_decode(const ExecContext& ctx, const AttentionCall& call, const AttentionChoice& choice,
-                 DecodeParams& p) {
+                 DecodeLaunchParams& p) {
   if (choice.shares_units) {
     const size_t floats = partial_floats(call.num_seqs, call.num_kv_heads, call.group_size,
                                          call.head_dim, ctx.info.num_sms);
@@ -116,7 +116,7 @@ void pack_decode(const ExecContext& ctx, const AttentionCall& call, const Attent
   p.has_whole_tiles = choice.has_whole_tiles;
 }
 
-/// Params: DecodeParams or RotatingDecodeParams.
+/// Params: DecodeLaunchParams or RotatingDecodeParams.
 template <class Params>
 void run_decode(const ExecContext& ctx, const AttentionArgs& args, const AttentionCall& call,
                 const AttentionChoice& choice, const AttentionLaunch& launch) {
@@ -181,7 +181,7 @@ void run(const ExecContext& ctx, const char* op, const AttentionArgs& args) {
   if (choice.rotates) {
     return run_decode<RotatingDecodeParams>(ctx, args, call, choice, launch);
   }
-  run_decode<DecodeParams>(ctx, args, call, choice, launch);
+  run_decode<DecodeLaunchParams>(ctx, args, call, choice, launch);
 }
 
 size_t decode_workspace_bytes(Device device, int64_t num_seqs, int64_t num_q_heads,

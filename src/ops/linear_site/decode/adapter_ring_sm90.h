@@ -9,7 +9,7 @@
 namespace heddle::cuda::linear_site {
 
 /// What a warp that works for adapters needs, on its way into a block: some stages of shared memory
-/// of its own, and as many pieces of its work under way. So no register waits for memory.
+/// of its own, and as many pieces of its work in flight. So no register waits for memory.
 class CopyRing {
  public:
   __device__ CopyRing(std::byte* stages, int num_stages) : stages_(stages), num_(num_stages) {}

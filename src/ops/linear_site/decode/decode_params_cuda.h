@@ -68,7 +68,7 @@ struct DecodeParams {
   int32_t x_box_rows;    // of one copy: num_rows, rounded up to 8
   int32_t stage_boxes;   // boxes of a stage, of either ring
   int32_t weight_stages, x_stages;
-  int32_t max_loading;  // stages of weights under way
+  int32_t max_loading;  // stages of weights in flight
   DType y_dtype;
   FaultRecord* faults;
 };

@@ -16,7 +16,7 @@ using cuda::linear_site::SharedShape;
 constexpr uint32_t kSharedBytes = 227 * 1024;  // of a block, on compute capability 9.0
 // Less the block of A x of the next site, which is resident at the same time.
 constexpr uint32_t kSharedBytesBesideShrink = kSharedBytes - 14 * 1024;
-constexpr int kLoadingBytes = 64 * 1024;  // of weights under way: more arrive no sooner
+constexpr int kLoadingBytes = 64 * 1024;  // of weights in flight: more arrive no sooner
 constexpr int kMinWeightStages = 2, kMinXStages = 2, kXStages = 4;
 // Few rows of x leave room for more stages.
 constexpr int kXBytes = 32 * 1024, kMaxXStages = 8;

@@ -10,15 +10,15 @@
 namespace heddle::cuda::linear_site {
 
 /// The plan of a batch, and the tag that it should bear.
-struct AdapterPlan {
+struct LaunchPlan {
   const std::byte* bytes;
   uint32_t tag;
 };
 
 /// The plan that a call with adapters inside reads: the batch's, or one that is made here, with
 /// these halves, in the workspace.
-[[nodiscard]] inline AdapterPlan plan_of(const ExecContext& ctx, const LinearAdapters& adapters,
-                                         int64_t tokens, PlanHalves halves, Workspace& workspace) {
+[[nodiscard]] inline LaunchPlan plan_of(const ExecContext& ctx, const LinearAdapters& adapters,
+                                        int64_t tokens, PlanHalves halves, Workspace& workspace) {
   const LoraBatch& batch = adapters.batch;
   const int32_t num_slots = adapters.a.num_slots, max_rank = adapters.a.max_rank;
   if (batch.plan) check_plan(ctx, batch.plan, tokens, max_rank);

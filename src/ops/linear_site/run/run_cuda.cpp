@@ -195,7 +195,7 @@ void run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
 LaunchAdapters take_adapters(const ExecContext& ctx, const LinearAdapters& adapters,
                              const ConstTensorView& x, int num_slices, Workspace& workspace) {
   const int64_t tokens = x.size(0);
-  const AdapterPlan plan =
+  const LaunchPlan plan =
       plan_of(ctx, adapters, tokens, {.windows = true, .grouped = false}, workspace);
   const int64_t floats = partial_floats(tokens, x.size(1), num_slices, adapters.a.max_rank);
   return {.given = adapters,

@@ -82,7 +82,7 @@ LoraCall describe_shrink(const ExecContext& ctx, const LoraSite& site) {
 /// A x of the rows of some slices, for the products that follow.
 template <class T>
 PromptAdapters run_shrink(const ExecContext& ctx, const LoraSite& site, const LoraBatch& batch,
-                          const AdapterPlan& plan, Workspace& workspace) {
+                          const LaunchPlan& plan, Workspace& workspace) {
   const LoraCall call = describe_shrink(ctx, site);
   const lora::GroupedConfig config = select_grouped(call, ctx.info);
   const LoraLaunch part{site, batch, call, 0, plan.bytes, plan.tag, ctx.faults};
@@ -149,7 +149,7 @@ void run_prompt_inside(const ExecContext& ctx, std::span<const LinearSlice> slic
                        const ConstTensorView& x, const LinearAdapters& adapters,
                        Workspace& workspace) {
   const Workspace::Scope scope(workspace);
-  const AdapterPlan plan =
+  const LaunchPlan plan =
       plan_of(ctx, adapters, x.size(0), {.windows = false, .grouped = true}, workspace);
   for_launches(slices, [&](std::span<const LinearSlice> some, size_t first) {
     if (sum_out_features(some) == 0) return;

@@ -11,7 +11,7 @@ namespace heddle::cuda::lora {
 // copies what it multiplies itself, in slots of its own, so warps do not wait for each other:
 //
 //   slot 0   slot 1   slot 2      a warp multiplies what one slot holds while copies into the
-//   multiply copies   copies      other two are under way
+//   multiply copies   copies      other two are in flight
 
 constexpr int kBlockRanks = kSumRanks;  // ranks of h in shared memory
 constexpr int kSlots = 3;               // slots of a warp

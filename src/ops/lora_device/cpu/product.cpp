@@ -12,7 +12,7 @@ constexpr int64_t kMinOutChunk = 128, kMaxOutChunk = 2048;
 constexpr int64_t kItemsPerThread = 2;
 
 /// Adds what the rows of a tile read of columns [begin, end) of slice s.
-void add_weight(cpu::FetchAhead& ahead, const LoraProduct& p, const RowTile& tile, int s,
+void add_weight(cpu::FetchAhead& ahead, const LoraProduct& p, const GroupTile& tile, int s,
                 int64_t begin, int64_t end) {
   const LoraWeight w = p.weight_of(tile.slot, s);
   if (w.data == nullptr) return;

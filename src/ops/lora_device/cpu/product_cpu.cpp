@@ -248,7 +248,7 @@ void columns(Item<T>& item) {
 
 /// Columns [begin, end) of slice s, for the rows of a tile.
 template <class T>
-void run_item(const LoraProduct& p, const RowTile& tile, int s, int64_t begin, int64_t end,
+void run_item(const LoraProduct& p, const GroupTile& tile, int s, int64_t begin, int64_t end,
               Chains<T>& chains) {
   const LoraProductSlice& slice = p.slices[s];
   const LoraWeight weight = p.weight_of(tile.slot, s);

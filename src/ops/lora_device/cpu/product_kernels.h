@@ -46,7 +46,7 @@ struct LoraProduct {
 
   /// What an item of a tile covers: from column `begin` on of a slice.
   struct ItemPlace {
-    const RowTile& tile;
+    const GroupTile& tile;
     int slice;
     int64_t begin;
   };

@@ -12,7 +12,7 @@ inline constexpr int kWindowRows = 256;
 inline constexpr int kTileRows = 8;
 
 /// Rows of one slot: rows[first], ..., rows[first + count - 1] of the groups.
-struct RowTile {
+struct GroupTile {
   int32_t slot;
   int16_t first, count;
 };
@@ -21,7 +21,7 @@ struct RowTile {
 struct RowGroups {
   int num_tiles = 0;
   uint16_t rows[kWindowRows];  // counted from the window's first row
-  RowTile tiles[kWindowRows];
+  GroupTile tiles[kWindowRows];
 };
 
 /// Groups the rows [first_row, first_row + num_rows) of the batch; num_rows <= kWindowRows.

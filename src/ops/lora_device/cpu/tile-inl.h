@@ -136,7 +136,7 @@ HWY_INLINE void transpose(Vec (&w)[kLanes]) {
       const Vec w0 = w[j], w1 = w[j + 4];
       w[j] = hn::ConcatLowerLower(d, w1, w0);
       w[j + 4] = hn::ConcatUpperUpper(d, w1, w0);
-    } else if constexpr (kLanes == 16) {  // the same for squares of blocks
+    } else if constexpr (kLanes == 16) {  // likewise for squares of blocks
       const Vec w0 = w[j], w1 = w[j + 4], w2 = w[j + 8], w3 = w[j + 12];
       const Vec even01 = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(w1), w0);
       const Vec odd01 = hn::OddEvenBlocks(w1, hn::SwapAdjacentBlocks(w0));

@@ -30,7 +30,7 @@ inline constexpr int kMaxStages = 8;          // of the ring
 /// Begins the shared memory of a block: its work item, with up to 3 * kWarpTiles rank tiles. After
 /// it come the sums of a chain that wait for those of the next one (if any), and then the stages.
 template <int kWarpTiles>
-struct Shared {
+struct GroupedShared {
   static constexpr int kRankTiles = kWarps / kMaxGroups * kWarpTiles;
   static constexpr int kLines = kGroupedTileRows + kRankTiles * kTileRanks;
   static constexpr int kCopies =
@@ -47,7 +47,7 @@ struct Shared {
   const std::byte* lines[kLines];
 
   [[nodiscard]] __host__ __device__ static constexpr int head_bytes() {
-    return round_up(static_cast<int>(sizeof(Shared)), kLineBytes);
+    return round_up(static_cast<int>(sizeof(GroupedShared)), kLineBytes);
   }
   /// Stages of so many lines that fit into `bytes` together with this.
   [[nodiscard]] __host__ __device__ static constexpr int num_stages(int bytes, int lines) {
@@ -112,8 +112,8 @@ struct Features {
 /// Fills in the work item: row tile `tile`, pass `pass` over the ranks of all slices. Passes of a
 /// row tile have equally many rank tiles, up to one. All threads call it.
 template <int kWarpTiles>
-__device__ void describe(const GroupedParams& p, Shared<kWarpTiles>& s, const GroupedTile& tile,
-                         int pass) {
+__device__ void describe(const GroupedParams& p, GroupedShared<kWarpTiles>& s,
+                         const GroupedTile& tile, int pass) {
   const SiteParams& site = p.site;
   const int t = static_cast<int>(threadIdx.x);
   const int first_rank_line = num_groups(tile.num_rows) * kGroupRows;
@@ -131,7 +131,7 @@ __device__ void describe(const GroupedParams& p, Shared<kWarpTiles>& s, const Gr
     s.lines[i] = line;
   }
   __syncthreads();
-  constexpr int kMax = Shared<kWarpTiles>::kRankTiles;
+  constexpr int kMax = GroupedShared<kWarpTiles>::kRankTiles;
   int total = 0;
   for (int i = 0; i < site.num_slices; ++i) {
     total += ceil_div(s.ranks[i], kTileRanks);
@@ -144,7 +144,7 @@ __device__ void describe(const GroupedParams& p, Shared<kWarpTiles>& s, const Gr
     s.num_rows = tile.num_rows;
     s.num_rank_tiles = num_rank_tiles;
   }
-  for (int i = t; i < Shared<kWarpTiles>::kLines - first_rank_line; i += kThreads) {
+  for (int i = t; i < GroupedShared<kWarpTiles>::kLines - first_rank_line; i += kThreads) {
     const std::byte* line = nullptr;
     if (i < num_rank_tiles * kTileRanks) {
       int rank_tile = pass * each + i / kTileRanks, slice = 0;

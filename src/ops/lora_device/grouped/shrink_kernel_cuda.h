@@ -43,19 +43,20 @@ template <class Form, int kTiles>
 /// Stages of so many lines in shared memory.
 template <class Form, int kWarpTiles, int kTiles = kWarpTiles>
 [[nodiscard]] __host__ __device__ constexpr int num_stages(int lines, int subtree) {
-  using LineCopies = typename Form::template LineCopies<Shared<kWarpTiles>::kCopies>;
-  static_assert(Shared<kWarpTiles>::kLines % kLineVectors ==
+  using LineCopies = typename Form::template LineCopies<GroupedShared<kWarpTiles>::kCopies>;
+  static_assert(GroupedShared<kWarpTiles>::kLines % kLineVectors ==
                 0);  // a ninth vector for each line is whole lines
-  return Shared<kWarpTiles>::num_stages(Form::kSharedBytes - waiting_bytes<Form, kTiles>(subtree),
-                                        lines * LineCopies::kStageVectors / kLineVectors);
+  return GroupedShared<kWarpTiles>::num_stages(
+      Form::kSharedBytes - waiting_bytes<Form, kTiles>(subtree),
+      lines * LineCopies::kStageVectors / kLineVectors);
 }
-static_assert(num_stages<PortableForm, 1>(Shared<1>::kLines, 2) == 4);
-static_assert(num_stages<PortableForm, 2>(Shared<2>::kLines, 2) == 3);
-static_assert(num_stages<PortableForm, 4>(Shared<4>::kLines, 2) == 2);
-static_assert(num_stages<Sm90Form, 1>(Shared<1>::kLines, 2) == 8);
-static_assert(num_stages<Sm90Form, 2>(Shared<2>::kLines, 2) == 6);
-static_assert(num_stages<Sm90Form, 4>(Shared<4>::kLines, 2) == 3);
-static_assert(num_stages<Sm90Form, 4>(Shared<4>::kLines, 1) == 5);
+static_assert(num_stages<PortableForm, 1>(GroupedShared<1>::kLines, 2) == 4);
+static_assert(num_stages<PortableForm, 2>(GroupedShared<2>::kLines, 2) == 3);
+static_assert(num_stages<PortableForm, 4>(GroupedShared<4>::kLines, 2) == 2);
+static_assert(num_stages<Sm90Form, 1>(GroupedShared<1>::kLines, 2) == 8);
+static_assert(num_stages<Sm90Form, 2>(GroupedShared<2>::kLines, 2) == 6);
+static_assert(num_stages<Sm90Form, 4>(GroupedShared<4>::kLines, 2) == 3);
+static_assert(num_stages<Sm90Form, 4>(GroupedShared<4>::kLines, 1) == 5);
 
 constexpr int kSplits = 4;  // ways to cut the chains: into 1, 2, 4 or 8 items
 static_assert(1 << (kSplits - 1) == kChains);
@@ -79,13 +80,13 @@ __device__ inline void wait_for_stage(int stages) {
 /// The sums of a lane. The last four are those of a product of 16 rows and 8 ranks: ranks 2 q and 2
 /// q + 1 of row g, then of row g + 8.
 template <int kTiles>
-struct alignas(16) Sums {
+struct alignas(16) ShrinkSums {
   float v[kTiles][2][2][4];  // [rank tile][16 rows][8 ranks][4]
 
   __device__ void fill(float value) {
     for_each([&](float& sum, int) { sum = value; });
   }
-  __device__ void add(const Sums& sums) {
+  __device__ void add(const ShrinkSums& sums) {
     const float* from = &sums.v[0][0][0][0];
     for_each([&](float& sum, int i) { sum += from[i]; });
   }
@@ -100,7 +101,7 @@ struct alignas(16) Sums {
 /// compiler does not know it.
 template <class T, int kTiles>
 __device__ void add_step(const uint4* stage, const WarpPlace& place, uint32_t zero,
-                         Sums<kTiles>& sums) {
+                         ShrinkSums<kTiles>& sums) {
   constexpr int kEightLines = 8 * kLineVectors;
   uint32_t x[2][kProducts][4];
 #pragma unroll
@@ -155,8 +156,8 @@ __device__ void add_step(const uint4* stage, const WarpPlace& place, uint32_t ze
 
 /// Writes the sums of a part, or adds them to what this thread has written there.
 template <bool kAdds, int kWarpTiles, int kTiles>
-__device__ void store_part(const GroupedParams& p, const Shared<kWarpTiles>& s,
-                           const WarpPlace& place, int part, const Sums<kTiles>& sums) {
+__device__ void store_part(const GroupedParams& p, const GroupedShared<kWarpTiles>& s,
+                           const WarpPlace& place, int part, const ShrinkSums<kTiles>& sums) {
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   float* const first = p.partials + part * p.part_stride + 2 * q;
 #pragma unroll
@@ -188,8 +189,9 @@ __device__ void store_part(const GroupedParams& p, const Shared<kWarpTiles>& s,
 
 /// Writes the sums of a chain. In a part of two chains, the second one adds those of the first.
 template <class Form, int kWarpTiles, int kTiles>
-__device__ void finish_chain(const GroupedParams& p, Shared<kWarpTiles>& s, const WarpPlace& place,
-                             int chain, int subtree, Sums<kTiles>& sums) {
+__device__ void finish_chain(const GroupedParams& p, GroupedShared<kWarpTiles>& s,
+                             const WarpPlace& place, int chain, int subtree,
+                             ShrinkSums<kTiles>& sums) {
   const bool is_second = subtree == 2 && chain % 2 == 1;
   if constexpr (Form::kSumsWait) {
     auto* const waiting = reinterpret_cast<float4*>(s.tail()) + threadIdx.x;
@@ -215,14 +217,14 @@ __device__ void finish_chain(const GroupedParams& p, Shared<kWarpTiles>& s, cons
 /// Computes an item: the sums of its chains, with kTiles rank tiles a warp. Sums begin with -0,
 /// which changes no bit of what is added to it.
 template <class Form, class T, int kWarpTiles, bool kManyChunks, int kTiles>
-__device__ void run_item(const GroupedParams& p, Shared<kWarpTiles>& s, int first_chain,
+__device__ void run_item(const GroupedParams& p, GroupedShared<kWarpTiles>& s, int first_chain,
                          int num_chains, int subtree) {
   const SiteParams& site = p.site;
   const int in_features = static_cast<int>(site.in_features), num_chunks = site.num_chunks;
   const WarpPlace place(s.num_rows, s.num_rank_tiles, kTiles);
   const int num_lines = num_groups(s.num_rows) * kGroupRows + s.num_rank_tiles * kTileRanks;
   const int stages = num_stages<Form, kWarpTiles, kTiles>(num_lines, subtree);
-  using LineCopies = typename Form::template LineCopies<Shared<kWarpTiles>::kCopies>;
+  using LineCopies = typename Form::template LineCopies<GroupedShared<kWarpTiles>::kCopies>;
   const LineCopies copies(p, s, num_lines);
   const bool has_work = place.first_row < s.num_rows && place.first_tile < s.num_rank_tiles;
   const uint32_t zero = static_cast<uint32_t>(s.num_rank_tiles) >> 31;
@@ -247,7 +249,7 @@ __device__ void run_item(const GroupedParams& p, Shared<kWarpTiles>& s, int firs
   Features at(first_chain, num_chains, num_chunks);
 #pragma unroll 1
   for (int chain = first_chain; chain < first_chain + num_chains; ++chain) {
-    Sums<kTiles> chunk, sums;
+    ShrinkSums<kTiles> chunk, sums;
     chunk.fill(at.is_done() ? 0.0f : -0.0f);
     if constexpr (kManyChunks) sums.fill(-0.0f);
 #pragma unroll 1
@@ -275,7 +277,7 @@ __device__ void run_item(const GroupedParams& p, Shared<kWarpTiles>& s, int firs
 
 /// Computes an item with as few rank tiles a warp as it needs.
 template <class Form, class T, int kWarpTiles, bool kManyChunks, int kTiles = kWarpTiles>
-__device__ void run_one_of(const GroupedParams& p, Shared<kWarpTiles>& s, int first_chain,
+__device__ void run_one_of(const GroupedParams& p, GroupedShared<kWarpTiles>& s, int first_chain,
                            int num_chains, int subtree) {
   if constexpr (kTiles > 1) {
     if (s.num_rank_tiles <= kWarps / num_groups(s.num_rows) * (kTiles - 1)) {
@@ -307,7 +309,7 @@ template <class Form, class T, int kWarpTiles, bool kManyChunks>
 __global__ void __launch_bounds__(kThreads, 1)
     grouped_shrink_kernel(const __grid_constant__ GroupedParams p) {
   extern __shared__ uint4 memory[];
-  auto& s = *reinterpret_cast<Shared<kWarpTiles>*>(memory);
+  auto& s = *reinterpret_cast<GroupedShared<kWarpTiles>*>(memory);
   // In this order: expand begins to read y before it waits, and by then the kernels before
   // this one must have ended.
   wait_for_predecessor();

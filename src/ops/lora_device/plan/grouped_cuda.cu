@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kPlanThreads)
   extern __shared__ uint4 memory[];
   if (blockIdx.x == 0) return group_rows(p, *reinterpret_cast<PlanShared*>(memory));
   if (threadIdx.x >= kBlockThreads) return;
-  auto& s = *reinterpret_cast<window_plan::Shared*>(memory);
+  auto& s = *reinterpret_cast<window_plan::WindowShared*>(memory);
   window_plan::plan_window(p, static_cast<int>(blockIdx.x) - 1, s);
 }
 

@@ -16,7 +16,7 @@ struct Counts {
   }
 };
 
-struct Shared {
+struct WindowShared {
   alignas(16) int32_t slot_of[kWindowRows];  // of each row
   // Of the rows of each warp: their slots, each once, and which lanes have it. After the last one
   // up to a multiple of four: kNoAdapter.
@@ -38,7 +38,7 @@ struct Place {
 /// The place of row t, found among the slots of each warp, four at a time. Unlike the counting sort
 /// of the grouped plan this needs no counters, so the number of slots does not matter. All threads
 /// call it.
-__device__ inline Place place_of(Shared& s, int t, int num_rows) {
+__device__ inline Place place_of(WindowShared& s, int t, int num_rows) {
   const int slot = s.slot_of[t], warp = t / 32, lane = t % 32;
   const unsigned before = (1u << lane) - 1, same = __match_any_sync(kAllLanes, slot);
   const unsigned first_ones = __ballot_sync(kAllLanes, slot >= 0 && (same & before) == 0);
@@ -69,7 +69,7 @@ __device__ inline Place place_of(Shared& s, int t, int num_rows) {
 }
 
 /// The sum over the threads before this one. `total` becomes that over all threads.
-__device__ inline Counts threads_before(Shared& s, const Counts& c, Counts& total) {
+__device__ inline Counts threads_before(WindowShared& s, const Counts& c, Counts& total) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   Counts before{sum_up_to_lane(c.row_tiles) - c.row_tiles, sum_up_to_lane(c.tiles) - c.tiles,
                 sum_up_to_lane(c.partials) - c.partials};
@@ -121,7 +121,7 @@ __device__ inline void write_row(WindowPlan& plan, int t, int index, int first_r
 //
 //   slot of each row > place among the rows of its slot > the thread of an adapter's first row
 //   counts its tiles > that of a row tile's first row writes the tile > each thread writes its row
-__device__ inline void plan_window(const PlanParams& p, int window, Shared& s) {
+__device__ inline void plan_window(const PlanParams& p, int window, WindowShared& s) {
   const int t = static_cast<int>(threadIdx.x);
   const int64_t first_row = int64_t{window} * p.window_rows;
   const int num_rows = static_cast<int>(min(int64_t{p.window_rows}, p.num_tokens - first_row));

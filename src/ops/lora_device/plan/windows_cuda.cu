@@ -8,7 +8,7 @@ namespace {
 // Grid: one block a window.
 __global__ void __launch_bounds__(kBlockThreads)
     window_plan_kernel(const __grid_constant__ PlanParams p) {
-  __shared__ window_plan::Shared s;
+  __shared__ window_plan::WindowShared s;
   window_plan::plan_window(p, static_cast<int>(blockIdx.x), s);
 }
 

@@ -90,9 +90,9 @@ struct Softmax {
 };
 
 /// Adds up units: bits of weight + magic, and how many times those of magic are among them.
-class UnitSum {
+class UnitTotal {
  public:
-  explicit HWY_INLINE UnitSum(double magic)
+  explicit HWY_INLINE UnitTotal(double magic)
       : magic_(magic), low_(hn::Zero(D64Bits())), high_(hn::Zero(D64Bits())) {}
 
   HWY_INLINE void add(V weight) {
@@ -131,7 +131,7 @@ class UnitSum {
 uint64_t sum_weights(const LogitRow& row, float largest, float temperature, float* weights) {
   const D d;
   const Softmax softmax{hn::Set(d, largest), hn::Set(d, heddle::sampling::scale_of(temperature))};
-  UnitSum sum(heddle::sampling::units_magic(row.vocab_size));
+  UnitTotal sum(heddle::sampling::units_magic(row.vocab_size));
   int64_t i = 0;
   for (; i + kLanes <= row.vocab_size; i += kLanes) {
     const V w = softmax.weight(hn::LoadU(d, row.logits + i));

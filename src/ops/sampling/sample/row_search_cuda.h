@@ -28,7 +28,7 @@
 namespace heddle::cuda::sampling {
 
 /// What a search looks for: the first token with whose mass added the sum is enough.
-struct Target {
+struct SearchTarget {
   enum class Kind { kCount, kAtLeast, kAbove } kind;
   uint64_t limit;      // kCount: so many tokens. Else enough in any case, where it is reached
   double units = 0.0;  // kAtLeast, kAbove: so many, or more than so many, as f64
@@ -102,7 +102,7 @@ class RowSearch {
 
   /// The place of the target and the mass up to it; not found where the row has too little, then
   /// `mass` is that of the row.
-  [[nodiscard]] __host__ __device__ Decision find(const Target& target) const {
+  [[nodiscard]] __host__ __device__ Decision find(const SearchTarget& target) const {
     Decision found = choose_bin(target, {0, 0, {}}, true);
     if (!found.found) return found;
     if (found.mass.count <= uint64_t{kMaxList}) {
@@ -294,7 +294,7 @@ class RowSearch {
   }
 
   /// The bin in which the target is reached: of a range its part, of all tokens the bin's number.
-  [[nodiscard]] __host__ __device__ Decision choose_bin(const Target& target,
+  [[nodiscard]] __host__ __device__ Decision choose_bin(const SearchTarget& target,
                                                         const PlaceRange& range,
                                                         bool is_all) const {
     const int shift = is_all ? 0 : shift_of(range);
@@ -337,7 +337,7 @@ class RowSearch {
     return cluster_.decision();
   }
 
-  [[nodiscard]] __host__ __device__ Decision find_in_list(const Target& target,
+  [[nodiscard]] __host__ __device__ Decision find_in_list(const SearchTarget& target,
                                                           const Mass& before) const {
     if (cluster_.is_leader()) {
       const auto size = static_cast<int>(merge_lists());

@@ -6,7 +6,7 @@ namespace heddle {
 
 /// A vector of any stride.
 template <class T>
-struct Column {
+struct ParamColumn {
   const T* data = nullptr;
   int64_t stride = 0;  // in elements
 
@@ -31,10 +31,10 @@ struct SampleParams {
   float* logprobs;  // [num_rows] or nullptr
   int64_t logprob_stride;
   // [num_rows]; without a temperature all rows are greedy
-  Column<float> temperature{};
-  Column<int32_t> top_k{};
-  Column<float> top_p{}, min_p{};
-  Column<int64_t> seed{}, step{};
+  ParamColumn<float> temperature{};
+  ParamColumn<int32_t> top_k{};
+  ParamColumn<float> top_p{}, min_p{};
+  ParamColumn<int64_t> seed{}, step{};
 };
 
 /// Those of token_logprobs.

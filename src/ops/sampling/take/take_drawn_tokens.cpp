@@ -21,11 +21,11 @@ void take_drawn_tokens(const ExecContext& ctx, TensorView token_ids, ConstTensor
   check_unit_stride("sources", sources);
   check_unit_stride("drawn", drawn);
   check_device(ctx, {{"token_ids", token_ids}, {"drawn", drawn}, {"sources", sources}});
-  const DrawnTokens p{.token_ids = token_ids.data<int32_t>(),
-                      .drawn = drawn.data<int32_t>(),
-                      .sources = sources.data<int32_t>(),
-                      .num_tokens = tokens.value(),
-                      .num_drawn = all.value()};
+  const DrawnTokenParams p{.token_ids = token_ids.data<int32_t>(),
+                           .drawn = drawn.data<int32_t>(),
+                           .sources = sources.data<int32_t>(),
+                           .num_tokens = tokens.value(),
+                           .num_drawn = all.value()};
   if (ctx.device.type == DeviceType::kCpu) {
     for (int64_t t = 0; t < p.num_tokens; ++t) {
       const int32_t source = p.sources[t];

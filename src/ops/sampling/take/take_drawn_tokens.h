@@ -6,7 +6,7 @@
 
 namespace heddle {
 
-struct DrawnTokens {
+struct DrawnTokenParams {
   int32_t* token_ids;      // [num_tokens]
   const int32_t* drawn;    // [num_drawn]
   const int32_t* sources;  // [num_tokens]
@@ -14,7 +14,7 @@ struct DrawnTokens {
 };
 
 namespace cuda::sampling {
-void take_drawn_tokens(const ExecContext& ctx, const DrawnTokens& tokens);
+void take_drawn_tokens(const ExecContext& ctx, const DrawnTokenParams& tokens);
 }  // namespace cuda::sampling
 
 }  // namespace heddle

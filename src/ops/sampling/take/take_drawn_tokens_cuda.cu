@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreads = 128;
 
 __global__ void __launch_bounds__(kThreads)
-    take_drawn_tokens_kernel(const __grid_constant__ DrawnTokens p) {
+    take_drawn_tokens_kernel(const __grid_constant__ DrawnTokenParams p) {
   const int64_t t = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   wait_for_predecessor();
   trigger_dependents();
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void take_drawn_tokens(const ExecContext& ctx, const DrawnTokens& tokens) {
+void take_drawn_tokens(const ExecContext& ctx, const DrawnTokenParams& tokens) {
   if (tokens.num_tokens == 0) return;
   const auto blocks = static_cast<unsigned>(ceil_div(tokens.num_tokens, int64_t{kThreads}));
   launch_early<take_drawn_tokens_kernel>(ctx, dim3(blocks), kThreads, tokens);

@@ -2,7 +2,8 @@
 
 namespace heddle::cuda::attention::decode {
 
-template void launch_instance<bfloat16, 128, 2>(const DecodeParams&, int, const AttentionLaunch&);
+template void launch_instance<bfloat16, 128, 2>(const DecodeLaunchParams&, int,
+                                                const AttentionLaunch&);
 template void launch_instance<bfloat16, 128, 2>(const RotatingDecodeParams&, int,
                                                 const AttentionLaunch&);
 
