@@ -132,18 +132,17 @@ struct AdapterState {
   bool is_added = false;  // it stays until it is removed; else it is of EngineOptions::adapter_dir
 };
 
-/// Where the time of an engine has gone, in seconds, and what it did. A step that takes in prompt
-/// tokens counts as prefill.
+/// Where the time of an engine has gone, in seconds, and what it did. A step that has prompt tokens
+/// counts as prefill.
 struct EngineStats {
   double prefill_seconds = 0, decode_seconds = 0;
   double lora_seconds = 0;       // part of both
-  int64_t prefill_tokens = 0;    // prompt tokens taken in
+  int64_t prefill_tokens = 0;    // prompt tokens computed
   int64_t decode_tokens = 0;     // tokens drawn in decode steps
   int64_t generated_tokens = 0;  // tokens drawn in all steps
   int64_t prefill_steps = 0, decode_steps = 0;
   double wait_seconds = 0;  // part of both: the host waited for the device
-  /// On a GPU, of steps that are asked for one ahead: the device computed, and had nothing to
-  /// compute between two of them.
+  /// On a GPU, of steps that overlap: the device computed, and was idle between two of them.
   double device_seconds = 0, device_gap_seconds = 0;
   /// On a GPU: CUDA graphs of decode steps that were recorded, one for each class of batch sizes,
   /// and how long that took, part of decode_seconds.
@@ -152,15 +151,15 @@ struct EngineStats {
   int64_t adapter_uses = 0;       // adapters of requests that started
   int64_t adapter_loads = 0;      // adapters whose weights were brought into memory, each time
   int64_t adapter_reads = 0;      // of these, or of copies in host memory, from files
-  double adapter_seconds = 0;     // that it took, beside the steps
+  double adapter_seconds = 0;     // that it took, concurrently with steps
   int64_t adapter_evictions = 0;  // adapters that made room in memory for others
 };
 
 /// What an engine has to do, and how full its KV cache is, at this moment.
 struct EngineLoad {
   int64_t num_waiting = 0, num_running = 0;     // requests
-  int64_t num_ended = 0;                        // those of which the next step tells the end
-  int64_t num_pages = 0, num_free_pages = 0;    // of the KV cache; free: set aside for no request
+  int64_t num_ended = 0;                        // those whose end the next step reports
+  int64_t num_pages = 0, num_free_pages = 0;    // of the KV cache; free: reserved for no request
   int64_t num_adapters = 0, adapter_bytes = 0;  // whose weights are in memory
   // Of a GPU's engine: those with a copy in host memory, or on the way there.
   int64_t num_host_adapters = 0, host_adapter_bytes = 0;

@@ -18,7 +18,7 @@ void append(std::vector<T>& to, std::span<const T> values) {
 void AdjustedRows::reserve(Device device, int64_t num_rows, int64_t num_entries) {
   if (num_rows <= num_rows_ && num_entries <= num_entries_) return;
   num_rows = std::max(num_rows, num_rows_);
-  // Twice as many as before at least, so that rows that come one by one do not each move it.
+  // Twice as many as before at least, so that requests that start one by one do not each move it.
   num_entries =
       num_entries <= num_entries_ ? num_entries_ : std::max(num_entries, 2 * num_entries_);
   const auto rows = static_cast<size_t>(num_rows), entries = static_cast<size_t>(num_entries);
@@ -35,18 +35,20 @@ void AdjustedRows::reserve(Device device, int64_t num_rows, int64_t num_entries)
   num_entries_ = num_entries;
 }
 
-bool AdjustedRows::adjust(const ExecContext& ctx, std::span<Sequence* const> rows,
-                          TensorView logits) {
-  const auto asks = [](const Sequence* row) { return row->adjustment != nullptr; };
-  if (std::ranges::none_of(rows, asks)) return false;
+bool AdjustedRows::adjust(const ExecContext& ctx, const StepSchedule& step, TensorView logits) {
+  const auto has_any = [](const RowStep& row) {
+    return row.num_logits > 0 && row.sequence->adjustment != nullptr;
+  };
+  if (std::ranges::none_of(step.rows, has_any)) return false;
   for (auto* column : {&indptr_, &token_ids_, &prompt_counts_, &output_counts_}) column->clear();
   for (auto* column : {&bias_, &repetition_, &presence_, &frequency_}) column->clear();
   indptr_.push_back(0);
-  for (Sequence* row : rows) {
+  for (const RowStep& row : step.rows) {
+    if (row.num_logits == 0) continue;
     SamplingOptions options{};
-    if (row->adjustment != nullptr) {
-      RowAdjustment& own = *row->adjustment;
-      own.prepare(row->completion.token_ids);
+    if (row.sequence->adjustment != nullptr) {
+      RowAdjustment& own = *row.sequence->adjustment;
+      own.prepare(row.sequence->answer.completion.token_ids);
       append(token_ids_, own.token_ids());
       append(prompt_counts_, own.prompt_counts());
       append(output_counts_, own.output_counts());

@@ -1,7 +1,5 @@
 #include "engine/runner/step_results.h"
 
-#include <cstring>
-
 namespace heddle {
 
 StepResults::StepResults(Device device, int64_t max_rows)
@@ -12,16 +10,17 @@ StepResults::StepResults(Device device, int64_t max_rows)
 
 void StepResults::send(const ExecContext& ctx, int64_t count) {
   Mail& mail = mails_[next_sent_++ % mails_.size()];
+  mail.count = static_cast<size_t>(count);
   const size_t bytes = logprobs_begin() + static_cast<size_t>(count) * sizeof(float);
   begin_copy_to_host(ctx, {mail.memory.get(), bytes}, results_.view().raw());
   mail.sent.record(ctx);
 }
 
-void StepResults::receive(std::span<int32_t> token_ids, std::span<float> logprobs) {
+StepTokens StepResults::receive() {
   const Mail& mail = mails_[next_received_++ % mails_.size()];
   mail.sent.wait();
-  std::memcpy(token_ids.data(), mail.memory.get(), token_ids.size_bytes());
-  std::memcpy(logprobs.data(), mail.memory.get() + logprobs_begin(), logprobs.size_bytes());
+  return {{reinterpret_cast<const int32_t*>(mail.memory.get()), mail.count},
+          {reinterpret_cast<const float*>(mail.memory.get() + logprobs_begin()), mail.count}};
 }
 
 }  // namespace heddle

@@ -290,7 +290,7 @@ TEST(Engine, ARowThatIsCancelledGivesItsPagesBackAndDisturbsNobody) {
     while (engine.num_unfinished() > 0) testing::take(engine.step(), first, outcomes);
     testing::expect_idle(engine);
     testing::expect_same(outcomes[0].completion, wanted[0], "before it");
-    testing::expect_same(outcomes[2].completion, wanted[2], "behind it");
+    testing::expect_same(outcomes[2].completion, wanted[2], "after it");
     const Completion& cut = outcomes[1].completion;
     EXPECT_EQ(cut.finish_reason, FinishReason::kCancelled);
     ASSERT_EQ(std::ssize(cut.token_ids), after) << "a token a step";

@@ -22,7 +22,7 @@ double error_of(const std::vector<float>& logits, const Llama& model,
   return testing::relative_error<float>(logits, model::ref::logits(model, tokens));
 }
 
-/// The engine's logits are the model's for prompts that are taken in at once and in pieces.
+/// The engine's logits are the model's for prompts that are prefilled at once and in chunks.
 void expect_the_reference(const Llama& model) {
   const testing::TinyModel file(model);
   Engine engine = file.engine({.page_size = 3, .prefill_chunk = 5});
@@ -34,7 +34,7 @@ void expect_the_reference(const Llama& model) {
   }
 }
 
-/// As above, and `other`, the model without the setting, is told apart by a prompt of 30 tokens. On
+/// As above, and `other`, the model without the setting, differs after a prompt of 30 tokens. On
 /// a GPU, whose errors may be as large as what the setting changes, it is the one further away.
 void expect_the_setting_counts(const Llama& model, const Llama& other) {
   expect_the_reference(model);
@@ -46,7 +46,7 @@ void expect_the_setting_counts(const Llama& model, const Llama& other) {
   EXPECT_GT(error_of(logits, other, tokens), least);
 }
 
-/// Keys are rounded behind their rotation, once: a model that does so in double is much nearer than
+/// Keys are rounded after their rotation, once: a model that does so in double is much nearer than
 /// one that does not. Not equal, since what lies between two numbers of 16 bits may go either way.
 TEST(TinyModelLogits, KeysAndValuesAreRoundedToTheTypeOfTheCache) {
   if (!testing::is_on_cpu()) GTEST_SKIP() << "the cache has the type of the activations";

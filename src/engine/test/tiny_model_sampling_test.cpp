@@ -38,7 +38,7 @@ Drawn draw(const std::vector<float>& logits, const SamplingOptions& options, int
   return drawn;
 }
 
-/// What the request makes of logits [vocab_size] behind its prompt and these tokens: biases, then
+/// What the request makes of logits [vocab_size] after its prompt and these tokens: biases, then
 /// repetition of prompt and answer, then frequency and presence of the answer.
 std::vector<float> adjusted(std::vector<float> logits, const Request& request,
                             const std::vector<int32_t>& answer) {
@@ -89,7 +89,7 @@ const std::vector<std::pair<const char*, SamplingOptions>> kOneFieldSet = {
 
 class TinyModelSampling : public ::testing::Test {
  protected:
-  /// The answer is that of the definition. On a GPU it is as long: the logits behind an answer that
+  /// The answer is that of the definition. On a GPU it is as long: the logits after an answer that
   /// is given as a prompt have other bits there, which may change a draw.
   void expect_drawn(const Completion& answer, const Request& request) {
     ASSERT_EQ(std::ssize(answer.token_ids), request.max_tokens) << answer.error;
@@ -129,8 +129,8 @@ TEST_F(TinyModelSampling, DrawsDoNotDependOnThePromptsLength) {
   }
 }
 
-/// Rows with penalties beside rows without: each is the definition's, and log-probabilities are
-/// those of the model.
+/// Rows with and without penalties in one batch: each is the definition's, and log-probabilities
+/// are those of the model.
 TEST_F(TinyModelSampling, PenaltiesAndBiasesReachTheDraw) {
   const Request plain = testing::request_of(testing::random_tokens(9), 20, kPlain);
   std::vector<Request> requests(7, plain);
@@ -163,7 +163,7 @@ TEST_F(TinyModelSampling, PenaltiesAndBiasesReachTheDraw) {
   }
 }
 
-/// log softmax of the model's logits behind these tokens, in double, and how far from it the
+/// log softmax of the model's logits after these tokens, in double, and how far from it the
 /// engine's may be.
 struct LogSoftmax {
   std::vector<double> values;
@@ -189,8 +189,8 @@ void expect_top(std::span<const int32_t> ids, std::span<const float> logprobs,
   }
 }
 
-/// Prompts longer than what a step scores, beside rows that draw: each token of prompt and answer
-/// is told the model's own, whatever the row's penalties are, and the answer is as without.
+/// Prompts longer than what a step scores, in a batch with rows that decode: each token of prompt
+/// and answer has the model's own, whatever the row's penalties are, and the answer is as without.
 TEST_F(TinyModelSampling, TopAndPromptLogProbabilitiesAreThoseOfTheModel) {
   std::vector<Request> requests;
   for (const int64_t length : {1, 2, 40, 45}) {
@@ -234,11 +234,12 @@ TEST_F(TinyModelSampling, TopAndPromptLogProbabilitiesAreThoseOfTheModel) {
       EXPECT_TRUE(testing::same_bits<float>(std::span(alone.prompt_logprobs).subspan(1),
                                             std::span(answer.prompt_logprobs).subspan(1)));
     }
-    Request untold = requests[r];
-    if (untold.max_tokens == 0) continue;
-    untold.top_logprobs = 0;
-    untold.prompt_logprobs = false;
-    testing::expect_same(testing::run_all(engine, {untold}).front(), answer, "told less");
+    Request plain = requests[r];
+    if (plain.max_tokens == 0) continue;
+    plain.top_logprobs = 0;
+    plain.prompt_logprobs = false;
+    testing::expect_same(testing::run_all(engine, {plain}).front(), answer,
+                         "without log-probabilities");
   }
 }
 
