@@ -75,20 +75,9 @@ bool Engine::State::reserve_events(std::vector<Event>& events) {
     return true;
   } catch (const std::bad_alloc& failure) {
     if (queue.running().empty()) throw;
-    fail_running(failure);
+    while (!queue.running().empty()) queue.fail(queue.running().front(), failure_of(failure));
     return false;
   }
-}
-
-bool Engine::State::can_overlap() const {
-  return std::ranges::all_of(
-      queue.running(), [this](const Sequence& sequence) { return runner.can_overlap(sequence); });
-}
-
-/// Collects a step none of whose requests runs any more, so that the time until the next one is
-/// launched does not count as a gap between steps.
-void Engine::State::collect_abandoned(std::vector<Event>& events) {
-  if (std::ranges::none_of(first_step->schedule.rows, &RowStep::is_alive)) collect(events);
 }
 
 StepInFlight& Engine::State::schedule(bool overlaps) {
@@ -323,8 +312,10 @@ std::vector<Event> Engine::step() {
   std::vector<Event> events;
   if (!s.reserve_events(events)) return events;
   if (!s.queue.running().empty()) {
-    s.collect_abandoned(events);
-    const bool overlaps = s.can_overlap();
+    // Where none of its requests runs any more, the idle time before the next launch is no gap.
+    if (std::ranges::none_of(s.first_step->schedule.rows, &RowStep::is_alive)) s.collect(events);
+    const bool overlaps = std::ranges::all_of(
+        s.queue.running(), [&](const Sequence& each) { return s.runner.can_overlap(each); });
     if (!s.first_step->handle) s.launch(s.schedule(overlaps));
     if (overlaps) s.launch(s.schedule(overlaps));
     s.collect(events);
@@ -337,8 +328,8 @@ std::vector<float> Engine::prompt_logits(const Request& request) {
   State& s = *state_;
   HEDDLE_CHECK(num_unfinished() == 0, "prompt_logits: ", num_unfinished(),
                " requests are still running");
-  std::vector<Event> events;  // there are none: all requests have ended
-  s.collect_abandoned(events);
+  std::vector<Event> events;  // of a step in flight, whose requests have all ended
+  s.collect(events);
   Sequences one = RowQueue::make_row(-1);
   Sequence& sequence = one.front();
   s.fill_row(sequence, request);

@@ -73,8 +73,6 @@ struct Engine::State {
   // The parts of Engine::step.
   void admit();
   bool reserve_events(std::vector<Event>& events);
-  [[nodiscard]] bool can_overlap() const;
-  void collect_abandoned(std::vector<Event>& events);
   StepInFlight& schedule(bool overlaps);
   void launch(StepInFlight& step);
   void collect(std::vector<Event>& events);
@@ -84,7 +82,6 @@ struct Engine::State {
   static void check_finite(const Sequence& sequence, float logprob);
   void take_token(Sequence& sequence, int32_t token, float logprob, std::vector<Event>& events);
   std::string finish_text(Sequence& sequence) const;
-  void fail_running(const std::exception& failure);
   void fail_step(const std::exception& failure, const StepSchedule& step);
   void count_adapters();
   void count_step(double seconds, const StepSchedule& step);

@@ -26,10 +26,6 @@ std::string sentence_of(const std::exception& failure, const std::string& device
 
 }  // namespace
 
-void Engine::State::fail_running(const std::exception& failure) {
-  while (!queue.running().empty()) queue.fail(queue.running().front(), failure_of(failure));
-}
-
 /// Ends the requests of the step. Where the device has failed, the engine ends: it answers all
 /// requests with the reason, later ones too.
 void Engine::State::fail_step(const std::exception& failure, const StepSchedule& step) {

@@ -25,8 +25,8 @@ class AdjustedRows {
 
  private:
   int64_t num_rows_ = 0, num_entries_ = 0;  // room
-  std::vector<int32_t> indptr_, token_ids_, prompt_counts_, output_counts_;
-  std::vector<float> bias_, repetition_, presence_, frequency_;
+  std::vector<int32_t> ints_;               // a column at a time
+  std::vector<float> floats_;
   StagedArrays staged_{Device{}, 0};
   DeviceTensor saved_;  // [num_entries_] f32
   LogitAdjustments views_;

@@ -82,16 +82,12 @@ void fill_batch(model::StepBatch& batch, const StepSchedule& step, int64_t page_
   for (size_t i = 0; i < step.rows.size(); ++i) add_logits(i, 0, step.rows[i].num_scored);
 }
 
-int64_t padded_seqs(int64_t num_seqs, int64_t max_batch) {
+void pad_batch(model::StepBatch& batch, int64_t max_seqs, int64_t spare_page) {
   constexpr int64_t kStep = 8;
-  const int64_t padded = num_seqs <= kStep
-                             ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_seqs)))
-                             : round_up(num_seqs, kStep);
-  return std::min(padded, max_batch);
-}
-
-void pad_batch(model::StepBatch& batch, int64_t num_seqs, int64_t spare_page) {
-  while (batch.num_seqs() < num_seqs) {
+  const int64_t num_seqs = batch.num_seqs();
+  const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_seqs)));
+  const int64_t padded = num_seqs <= kStep ? power : round_up(num_seqs, kStep);
+  while (batch.num_seqs() < std::min(padded, max_seqs)) {
     batch.token_ids.push_back(0);
     batch.sources.push_back(-1);
     batch.positions.push_back(0);

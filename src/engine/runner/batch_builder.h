@@ -14,12 +14,8 @@ namespace heddle {
 void fill_batch(model::StepBatch& batch, const StepSchedule& step, int64_t page_size,
                 bool has_sources);
 
-/// The number of sequences that a recorded step of so many is padded to, so that few graphs serve
-/// all sizes.
-[[nodiscard]] int64_t padded_seqs(int64_t num_seqs, int64_t max_batch);
-
-/// Adds sequences of one token up to num_seqs. They use a page that no request has, and their
-/// results are discarded.
-void pad_batch(model::StepBatch& batch, int64_t num_seqs, int64_t spare_page);
+/// Adds sequences of one token, so that few graphs serve the steps of all sizes up to max_seqs. They
+/// use a page that no request has, and their results are discarded.
+void pad_batch(model::StepBatch& batch, int64_t max_seqs, int64_t spare_page);
 
 }  // namespace heddle

@@ -216,11 +216,8 @@ StepHandle ModelRunner::launch(const StepSchedule& step) {
   const bool decodes_alone = batch_.num_decode == batch_.num_seqs();
   const bool has_lists = !batch_.pair_starts.empty();
   const bool is_recorded = step.overlaps && decodes_alone && !has_lists && !launches_block();
-  int64_t num_drawn = step.num_logits;
-  if (is_recorded) {
-    pad_batch(batch_, padded_seqs(batch_.num_seqs(), limits_.max_batch), pages_.num_pages());
-    num_drawn = std::ssize(batch_.logit_tokens);
-  }
+  if (is_recorded) pad_batch(batch_, limits_.max_batch, pages_.num_pages());
+  const int64_t num_drawn = std::ssize(batch_.logit_tokens) - step.num_scored;
   const auto add_more = [&](StagedArrays& arrays) { sampler_.stage(arrays, step, num_drawn); };
   const model::StepInputs inputs = model_.stage(ctx, batch_, scratch_, add_more);
   if (step.overlaps) clock_.begin(ctx);

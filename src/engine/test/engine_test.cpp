@@ -337,21 +337,5 @@ TEST(Engine, PromptLogitsAreThoseOfTheWholePrompt) {
   EXPECT_EQ(std::ranges::max_element(logits) - logits.begin(), likeliest);
 }
 
-TEST(Engine, CountsTokensAndSteps) {
-  const testing::RandomModel model;
-  EngineOptions options = options_for(model.path(), 2, 1000);
-  options.prefill_chunk = 4;
-  Engine engine(options);
-  (void)testing::run_all(engine, {endless_request(random_prompt(10), 5)});
-  const EngineStats& stats = engine.stats();
-  EXPECT_EQ(stats.prefill_steps, 3) << "4, 4 and 2 tokens, and the first of the answer";
-  EXPECT_EQ(stats.prefill_tokens, 10);
-  EXPECT_EQ(stats.decode_steps, 4);
-  EXPECT_EQ(stats.decode_tokens, 4);
-  EXPECT_EQ(stats.generated_tokens, 5);
-  EXPECT_GT(stats.prefill_seconds, 0.0);
-  EXPECT_GT(stats.decode_seconds, 0.0);
-}
-
 }  // namespace
 }  // namespace heddle

@@ -46,6 +46,17 @@ void expect_the_setting_counts(const Llama& model, const Llama& other) {
   EXPECT_GT(error_of(logits, other, tokens), least);
 }
 
+/// Of a setting of the configuration.
+using Change = void (*)(DecoderConfig& config);
+void expect_the_setting_counts(Change with, Change without) {
+  DecoderConfig config = testing::tiny_config();
+  with(config);
+  const Llama model = random_llama(config, false);
+  Llama plain = model;
+  without(plain.config);
+  expect_the_setting_counts(model, plain);
+}
+
 /// Keys are rounded after their rotation, once: a model that does so in double is much nearer than
 /// one that does not. Not equal, since what lies between two numbers of 16 bits may go either way.
 TEST(TinyModelLogits, KeysAndValuesAreRoundedToTheTypeOfTheCache) {
@@ -87,12 +98,8 @@ TEST(TinyModelLogits, AHeadOfItsOwnIsTaken) {
 }
 
 TEST(TinyModelLogits, PositionsAreScaledLinearly) {
-  DecoderConfig config = testing::tiny_config();
-  config.rotations[0].params.scale = 4.0;
-  const Llama model = random_llama(config, false);
-  Llama plain = model;
-  plain.config.rotations[0].params.scale = 1.0;
-  expect_the_setting_counts(model, plain);
+  expect_the_setting_counts([](DecoderConfig& c) { c.rotations[0].params.scale = 4.0; },
+                            [](DecoderConfig& c) { c.rotations[0].params.scale = 1.0; });
 }
 
 TEST(TinyModelLogits, FrequenciesAreDividedByTheFactorsOfTheFile) {
@@ -119,31 +126,19 @@ TEST(TinyModelLogits, FactorsOfWideHeads) {
 }
 
 TEST(TinyModelLogits, BaseOfTheFrequencies) {
-  DecoderConfig config = testing::tiny_config();
-  config.rotations[0].params.theta = 50.0;
-  const Llama model = random_llama(config, false);
-  Llama plain = model;
-  plain.config.rotations[0].params.theta = 1e4;
-  expect_the_setting_counts(model, plain);
+  expect_the_setting_counts([](DecoderConfig& c) { c.rotations[0].params.theta = 50.0; },
+                            [](DecoderConfig& c) { c.rotations[0].params.theta = 1e4; });
 }
 
 TEST(TinyModelLogits, PartOfAHeadTurns) {
-  DecoderConfig config = testing::tiny_config();
-  config.head_dim = 10;
-  config.rotations[0].params.rotary_dim = 6;
-  const Llama model = random_llama(config, false);
-  Llama whole = model;
-  whole.config.rotations[0].params.rotary_dim = 10;
-  expect_the_setting_counts(model, whole);
+  expect_the_setting_counts(
+      [](DecoderConfig& c) { c.head_dim = 10, c.rotations[0].params.rotary_dim = 6; },
+      [](DecoderConfig& c) { c.rotations[0].params.rotary_dim = 10; });
 }
 
 TEST(TinyModelLogits, EpsilonOfTheNorm) {
-  DecoderConfig config = testing::tiny_config();
-  config.rms_epsilon = 0.25f;
-  const Llama model = random_llama(config, false);
-  Llama plain = model;
-  plain.config.rms_epsilon = 1e-5f;
-  expect_the_setting_counts(model, plain);
+  expect_the_setting_counts([](DecoderConfig& c) { c.rms_epsilon = 0.25f; },
+                            [](DecoderConfig& c) { c.rms_epsilon = 1e-5f; });
 }
 
 TEST(TinyModelLogits, HeadsOfEveryGroupingAndWidth) {
