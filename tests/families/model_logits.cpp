@@ -29,6 +29,7 @@
 #include "heddle/core/error.h"
 #include "heddle/engine/engine.h"
 
+#include "engine/adapters/row_adapters.h"
 #include "engine/face/engine_options.h"
 #include "engine/rows/scheduler.h"
 #include "engine/runner/model_runner.h"
@@ -134,64 +135,63 @@ class Runner {
   }
 
   std::vector<Answer> run(const nlohmann::json& rows, int64_t steps) {
-    std::vector<Sequence> sequences(rows.size());
+    Sequences sequences(rows.size());
     std::vector<Answer> answers(rows.size());
-    for (size_t i = 0; i < rows.size(); ++i) {
-      Sequence& row = sequences[i];
-      row.tokens = rows[i].at("tokens").get<std::vector<int32_t>>();
-      row.prompt_tokens = std::ssize(row.tokens);
-      if (const nlohmann::json& name = rows[i].at("adapter"); !name.is_null()) {
-        row.slot = slots_.at(name);
-        row.adapters = {adapters_.at(name)};
+    RequestId id = 0;
+    for (Sequence& sequence : sequences) {
+      sequence.id = id++;
+      const nlohmann::json& row = rows[static_cast<size_t>(sequence.id)];
+      RowAdapters& adapters = sequence.adapters;
+      sequence.tokens = row.at("tokens").get<std::vector<int32_t>>();
+      const int64_t prompt_tokens = std::ssize(sequence.tokens);
+      sequence.request.prompt_tokens = sequence.cache.prefill_length = prompt_tokens;
+      if (const nlohmann::json& name = row.at("adapter"); !name.is_null()) {
+        adapters.slot = slots_.at(name);
+        adapters.holds = {adapters_.at(name)};
       }
-      if (rows[i].contains("adapters")) {
-        for (const nlohmann::json& entry : rows[i].at("adapters")) {
-          row.uses.push_back({.slot = slots_.at(entry.at("name")), .scale = entry.at("scale")});
-          row.adapters.push_back(adapters_.at(entry.at("name")));
+      if (row.contains("adapters")) {
+        for (const nlohmann::json& entry : row.at("adapters")) {
+          adapters.uses.push_back(
+              {.slot = slots_.at(entry.at("name")), .scale = entry.at("scale")});
+          adapters.holds.push_back(adapters_.at(entry.at("name")));
         }
-        row.slot = row.uses.front().slot;
-        runner_.reserve_for(row);
+        adapters.slot = adapters.uses.front().slot;
+        runner_.reserve_for(adapters);
       }
-      row.pages = *runner_.pages().reserve(pages_for(row.prompt_tokens + steps, page_size_));
+      set_active_positions(adapters, sequence.tokens);
+      sequence.cache.pages = *runner_.pages().reserve(pages_for(prompt_tokens + steps, page_size_));
     }
-    const auto is_done = [&](size_t i) { return std::ssize(answers[i].tokens) == steps + 1; };
-    for (;;) {
-      std::vector<Sequence*> at_work;
-      std::vector<size_t> index;
-      for (size_t i = 0; i < sequences.size(); ++i) {
-        if (is_done(i)) continue;
-        runner_.prepare(sequences[i]);
-        at_work.push_back(&sequences[i]);
-        index.push_back(i);
-      }
-      if (at_work.empty()) break;
-      step(at_work, index, answers);
+    const auto is_done = [&](const Sequence& sequence) {
+      return std::ssize(answers[static_cast<size_t>(sequence.id)].tokens) == steps + 1;
+    };
+    while (!std::ranges::all_of(sequences, is_done)) {
+      for (Sequence& sequence : sequences) sequence.is_paused = is_done(sequence);
+      step(sequences, answers);
     }
     for (Answer& answer : answers) answer.tokens.pop_back();
     return answers;
   }
 
  private:
-  void step(const std::vector<Sequence*>& rows, const std::vector<size_t>& index,
-            std::vector<Answer>& answers) {
-    std::vector<RowState> states;
-    for (const Sequence* row : rows) states.push_back({std::ssize(row->tokens), row->num_cached});
-    std::vector<int64_t> num_tokens(rows.size());
-    plan_step(states, prefill_chunk_, num_tokens);
-    runner_.run(rows, num_tokens);
+  void step(Sequences& sequences, std::vector<Answer>& answers) {
+    StepSchedule step;
+    schedule_step(step, sequences,
+                  {.prefill_chunk = prefill_chunk_,
+                   .recompute_above = runner_.model().config().recompute_above()});
+    static_cast<void>(runner_.collect(runner_.launch(step)));
     const std::vector<float> logits = runner_.copy_logits();
     auto next = logits.begin();
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (rows[i]->num_cached < std::ssize(rows[i]->tokens)) continue;
-      const int64_t num_logits = runner_.num_logits(rows[i]->slot);
+    for (const RowStep& row : step.rows) {
+      if (row.num_logits == 0) continue;
+      const int64_t num_logits = runner_.num_logits(row.sequence->adapters.slot);
       const std::vector<float> own(next, next + num_logits);
       next += num_logits;
-      Answer& answer = answers[index[i]];
+      Answer& answer = answers[static_cast<size_t>(row.sequence->id)];
       answer.num_logits = num_logits;
       answer.logits.insert(answer.logits.end(), own.begin(), own.end());
       const auto best = static_cast<int32_t>(std::ranges::max_element(own) - own.begin());
       answer.tokens.push_back(best);
-      rows[i]->tokens.push_back(best);
+      row.sequence->tokens.push_back(best);
     }
   }
 

@@ -132,18 +132,17 @@ struct AdapterState {
   bool is_added = false;  // it stays until it is removed; else it is of EngineOptions::adapter_dir
 };
 
-/// Where the time of an engine has gone, in seconds, and what it did. A step that prefills tokens
-/// of a prompt counts as prefill.
+/// Where the time of an engine has gone, in seconds, and what it did. A step that has prompt tokens
+/// counts as prefill.
 struct EngineStats {
   double prefill_seconds = 0, decode_seconds = 0;
   double lora_seconds = 0;       // part of both
-  int64_t prefill_tokens = 0;    // prompt tokens prefilled
+  int64_t prefill_tokens = 0;    // prompt tokens computed
   int64_t decode_tokens = 0;     // tokens drawn in decode steps
   int64_t generated_tokens = 0;  // tokens drawn in all steps
   int64_t prefill_steps = 0, decode_steps = 0;
   double wait_seconds = 0;  // part of both: the host waited for the device
-  /// On a GPU, of steps that are asked for one ahead: the device computed, and had nothing to
-  /// compute between two of them.
+  /// On a GPU, of steps that overlap: the device computed, and was idle between two of them.
   double device_seconds = 0, device_gap_seconds = 0;
   /// On a GPU: CUDA graphs of decode steps that were recorded, one for each class of batch sizes,
   /// and how long that took, part of decode_seconds.
@@ -152,7 +151,7 @@ struct EngineStats {
   int64_t adapter_uses = 0;       // adapters of requests that started
   int64_t adapter_loads = 0;      // adapters whose weights were brought into memory, each time
   int64_t adapter_reads = 0;      // of these, or of copies in host memory, from files
-  double adapter_seconds = 0;     // that it took, overlapped with the steps
+  double adapter_seconds = 0;     // that it took, concurrently with steps
   int64_t adapter_evictions = 0;  // adapters that made room in memory for others
 };
 

@@ -13,7 +13,7 @@ class Planner {
  public:
   Planner(AdapterPlan& plan, const AdapterBounds& bounds) : p_(plan), bounds_(bounds) {
     p_.marks.assign(p_.adapters.size(), {});
-    p_.row_plans.assign(p_.rows.size(), RowPlan::kWaits);
+    p_.row_plans.assign(p_.rows.size(), Admission::kWaits);
     for (auto* list : {&p_.reads, &p_.brings, &p_.evicts}) list->clear();
     for (int32_t i = 0; i < std::ssize(p_.adapters); ++i) {
       const PlannedAdapter& adapter = p_.adapters[size_t(i)];
@@ -59,7 +59,7 @@ class Planner {
     to.push_back(i);
   }
 
-  RowPlan plan_row(size_t row) {
+  Admission plan_row(size_t row) {
     int64_t wanted = 0;  // bytes that are not kept yet
     bool is_there = true, waits_for_leaving = false;
     for (const int32_t a : uses(row)) {
@@ -68,14 +68,14 @@ class Planner {
       is_there &= adapter(a).place == AdapterPlace::kThere;
       waits_for_leaving |= mark(a).is_leaving;
     }
-    if (waits_for_leaving) return RowPlan::kWaits;
+    if (waits_for_leaving) return Admission::kWaits;
     if (wanted > 0) {
       const int64_t missing = kept_bytes_ + wanted - bounds_.memory_bytes;
       if (lacks_memory_ || missing > 0) {
-        if (!lacks_memory_ && num_kept_for_others() == 0) return RowPlan::kNever;
+        if (!lacks_memory_ && num_kept_for_others() == 0) return Admission::kNever;
         if (!lacks_memory_) let_leave(row, {.memory = missing});
         lacks_memory_ = true;
-        return RowPlan::kWaits;
+        return Admission::kWaits;
       }
       for (const int32_t a : uses(row)) {
         if (!mark(a).is_kept) keep(a);
@@ -84,7 +84,7 @@ class Planner {
     for (const int32_t a : uses(row)) {
       if (adapter(a).place == AdapterPlace::kAtHand) list(p_.brings, a);
     }
-    return is_there ? start(row) : RowPlan::kWaits;
+    return is_there ? start(row) : Admission::kWaits;
   }
 
   /// Adapters that are kept and may come to go.
@@ -103,7 +103,7 @@ class Planner {
   };
 
   /// Where all its adapters are there.
-  RowPlan start(size_t row) {
+  Admission start(size_t row) {
     int64_t more_adapters = 0, more_bytes = 0, num_own = 0;
     for (const int32_t a : uses(row)) {
       num_own += mark(a).in_step ? 1 : 0;
@@ -118,12 +118,12 @@ class Planner {
     if (more_adapters > 0 && (exceeds_step_ || !fits)) {
       if (!exceeds_step_) let_leave(row, missing);
       exceeds_step_ = true;
-      return RowPlan::kWaits;
+      return Admission::kWaits;
     }
     for (const int32_t a : uses(row)) {
       if (!mark(a).in_step) add_to_step(a);
     }
-    return RowPlan::kStarts;
+    return Admission::kStarts;
   }
 
   /// From here on no row starts with adapters in use, as many as it takes.

@@ -5,6 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "engine/rows/admission.h"
+
 namespace heddle {
 
 /// Where the weights of an adapter are.
@@ -31,13 +33,6 @@ struct PlannedRow {
   int32_t begin = 0, end = 0;
 };
 
-/// What becomes of a row that waits.
-enum class RowPlan : uint8_t {
-  kWaits,   // others may start before it
-  kStarts,  // as soon as there is a place in the batch and memory for its tokens
-  kNever,   // nothing is in use, and its adapters do not fit
-};
-
 struct AdapterBounds {
   int64_t memory_bytes = 0;  // of all adapters that are there or coming
   // Of the adapters of the rows that run, unless a row needs more and is alone.
@@ -53,10 +48,10 @@ struct AdapterPlan {
   std::vector<int32_t> uses{};     // no number twice in a row
   std::vector<PlannedRow> rows{};  // that wait, the oldest first
   // Out:
-  std::vector<RowPlan> row_plans{};  // [rows.size()]
-  std::vector<int32_t> reads{};      // of kAway, in the order in which they shall be read
-  std::vector<int32_t> brings{};     // of kAtHand, likewise; all fit once `evicts` have gone
-  std::vector<int32_t> evicts{};     // in the order in which they shall go
+  std::vector<Admission> row_plans{};  // [rows.size()]
+  std::vector<int32_t> reads{};        // of kAway, in the order in which they shall be read
+  std::vector<int32_t> brings{};       // of kAtHand, likewise; all fit once `evicts` have gone
+  std::vector<int32_t> evicts{};       // in the order in which they shall go
   /// What the functions note of each adapter.
   struct Marks {
     bool is_kept = false;     // in use, or for a row that waits

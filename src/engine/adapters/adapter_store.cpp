@@ -40,8 +40,8 @@ void AdapterStore::reserve(size_t num_more) {
   const size_t num_adapters = by_name_.size() + nameless_.size() + num_more;
   tiers_.reserve(num_adapters);
   if (plan_.rows.capacity() > 0 && planned_.capacity() >= num_adapters) return;
-  plan_.reserve(2 * num_adapters, kUsesOfRow * kMostPlannedRows + kMaxAdaptersOfRow,
-                kMostPlannedRows);
+  plan_.reserve(2 * num_adapters, kUsesOfRow * kMaxPlannedRows + kMaxAdaptersOfRow,
+                kMaxPlannedRows);
   planned_.reserve(2 * num_adapters);
 }
 
@@ -246,29 +246,30 @@ void AdapterStore::check_ever_fit(const std::vector<AdapterHold>& adapters) cons
               " (adapter_memory: ", bounds_.memory_bytes, " bytes)");
 }
 
-std::span<const RowPlan> AdapterStore::plan(std::span<const Sequence* const> rows) noexcept {
+std::span<const Admission> AdapterStore::plan(std::span<const Sequence* const> rows) noexcept {
   if (tiers_.poll()) free_unused();
   ++num_plans_;
   plan_.clear();
   for (KnownAdapter* known : tiers_.on_device()) add_to_plan(*known);
-  rows = rows.first(std::min(rows.size(), kMostPlannedRows));
+  rows = rows.first(std::min(rows.size(), kMaxPlannedRows));
   for (const Sequence* row : rows) {
-    for (const AdapterHold& known : row->adapters) {
+    for (const AdapterHold& known : row->adapters.holds) {
       if (std::exchange(known->has_told_failure, false)) known->failure = nullptr;
     }
   }
   for (const Sequence* row : rows) {
     const auto begin = static_cast<int32_t>(plan_.uses.size());
     // Rows of large lists may be too many for one plan.
-    if (plan_.uses.size() + row->adapters.size() > plan_.uses.capacity()) break;
-    for (const AdapterHold& known : row->adapters) plan_.uses.push_back(add_to_plan(*known));
+    if (plan_.uses.size() + row->adapters.holds.size() > plan_.uses.capacity()) break;
+    for (const AdapterHold& known : row->adapters.holds) plan_.uses.push_back(add_to_plan(*known));
     plan_.rows.push_back({begin, static_cast<int32_t>(plan_.uses.size())});
   }
   plan_adapters(plan_, bounds_);
   // What has failed is told to a row that starts.
   for (size_t i = 0; i < plan_.rows.size(); ++i) {
     const auto has_failed = [](const AdapterHold& known) { return known->failure != nullptr; };
-    if (std::ranges::any_of(rows[i]->adapters, has_failed)) plan_.row_plans[i] = RowPlan::kStarts;
+    if (std::ranges::any_of(rows[i]->adapters.holds, has_failed))
+      plan_.row_plans[i] = Admission::kStarts;
   }
   carry_out();
   for (KnownAdapter* known : planned_) known->number = -1;
@@ -319,35 +320,35 @@ void AdapterStore::carry_out() noexcept {
 
 void AdapterStore::take(Sequence& row) {
   std::vector<WeightsHold> held;
-  held.reserve(row.adapters.size());
-  for (const AdapterHold& known : row.adapters) {
+  held.reserve(row.adapters.holds.size());
+  for (const AdapterHold& known : row.adapters.holds) {
     if (known->failure) {
       known->has_told_failure = true;
       std::rethrow_exception(known->failure);
     }
     if (known->weights == nullptr) {
-      check_ever_fit(row.adapters);
+      check_ever_fit(row.adapters.holds);
       throw_error(ErrorCode::kOutOfMemory, known->path, ": needs ", known->num_bytes,
                   " bytes of adapter memory, ", tiers_.device_bytes(), " of ", bounds_.memory_bytes,
                   " are in use");
     }
     held.push_back(known->weights);
   }
-  for (const AdapterHold& known : row.adapters) tiers_.use(*known);
-  for (size_t i = 0; i < row.uses.size(); ++i) row.uses[i].slot = held[i]->slot;
-  row.slot = held.empty() ? kNoAdapter : held.front()->slot;
-  row.weights = std::move(held);
+  for (const AdapterHold& known : row.adapters.holds) tiers_.use(*known);
+  for (size_t i = 0; i < row.adapters.uses.size(); ++i) row.adapters.uses[i].slot = held[i]->slot;
+  row.adapters.slot = held.empty() ? kNoAdapter : held.front()->slot;
+  row.adapters.weights = std::move(held);
 }
 
 void AdapterStore::wait_and_take(Sequence& row) {
   const Sequence* const rows[] = {&row};
-  while (plan(rows).front() == RowPlan::kWaits && wait()) {
+  while (plan(rows).front() == Admission::kWaits && wait()) {
   }
   take(row);
 }
 
 void AdapterStore::prefetch(const Sequence& row) noexcept {
-  for (const AdapterHold& known : row.adapters) {
+  for (const AdapterHold& known : row.adapters.holds) {
     const bool has_begun = known->weights || known->load || known->host || known->failure;
     if (!known->found || has_begun || !tiers_.has_room_to_read(*known)) continue;
     if (known->has_host_copies) {

@@ -71,7 +71,7 @@ class AdapterStore : public RowQueue::Adapters {
   /// Takes in what has come by now, and decides what becomes of rows that wait, given the oldest
   /// first; begins to bring what they want. Valid until the next call. Asks for no memory but for
   /// what it begins.
-  [[nodiscard]] std::span<const RowPlan> plan(
+  [[nodiscard]] std::span<const Admission> plan(
       std::span<const Sequence* const> rows) noexcept override;
   /// Gives a row, which starts as the plan says, its adapters' weights and their slots. Throws
   /// where an adapter cannot be read, has changed since it was found, or can never fit.

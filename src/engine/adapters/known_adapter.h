@@ -15,9 +15,6 @@
 
 namespace heddle {
 
-/// Rows that wait of which a plan is made, the oldest ones.
-inline constexpr size_t kMostPlannedRows = 256;
-
 /// The weights of an adapter in memory. A row that runs holds them, so that they stay.
 struct AdapterWeights {
   int32_t slot = kNoAdapter;

@@ -1,5 +1,6 @@
 #include "engine/adapters/row_adapters.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -27,10 +28,10 @@ void check_list(const Request& request) {
 
 }  // namespace
 
-void set_adapters(Sequence& row, const Request& request, AdapterStore& adapters) {
+void set_adapters(RowAdapters& to, const Request& request, AdapterStore& adapters) {
   const std::vector<AdapterWeight>& list = request.adapters;
   if (list.empty()) {
-    if (!request.adapter.empty()) row.adapters.push_back(adapters.find(request.adapter));
+    if (!request.adapter.empty()) to.holds.push_back(adapters.find(request.adapter));
   } else {
     check_list(request);
   }
@@ -43,10 +44,24 @@ void set_adapters(Sequence& row, const Request& request, AdapterStore& adapters)
                  ": it must be the only adapter, with a scale of 1");
     HEDDLE_CHECK(list.size() == 1 || adapter->invocation.empty(), "adapters[", i, "] is \"", name,
                  "\", which has alora_invocation_tokens: it must be the only adapter");
-    if (!is_plain) row.uses.push_back({.scale = scale});
-    row.adapters.push_back(std::move(adapter));
+    if (!is_plain) to.uses.push_back({.scale = scale});
+    to.holds.push_back(std::move(adapter));
   }
-  adapters.check_ever_fit(row.adapters);
+  adapters.check_ever_fit(to.holds);
+}
+
+void set_active_positions(RowAdapters& adapters, std::span<const int32_t> prompt) {
+  adapters.active_from = 0;
+  adapters.keys_from = RowAdapters::kNever;
+  if (adapters.holds.empty()) return;
+  const std::vector<int32_t>& invocation = adapters.first()->invocation;
+  if (!invocation.empty()) {
+    // Clang 14, which builds the fuzz targets, does not compile that of std::ranges.
+    const auto found =
+        std::find_end(prompt.begin(), prompt.end(), invocation.begin(), invocation.end());
+    adapters.active_from = found == prompt.end() ? RowAdapters::kNever : found - prompt.begin();
+  }
+  adapters.keys_from = adapters.first()->has_embedding ? 0 : adapters.active_from;
 }
 
 const std::string& adapter_of_text(const Request& request) {

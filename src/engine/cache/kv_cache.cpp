@@ -44,13 +44,13 @@ DType kv_type_of(const std::string& name) {
 }
 
 int64_t choose_num_pages(int64_t kv_memory, int64_t available, const KvCache::Shape& shape,
-                         int64_t most) {
+                         int64_t max_pages) {
   const int64_t page_bytes = shape.page_bytes();
-  if (kv_memory == 0) return std::clamp<int64_t>(available / 2 / page_bytes, 1, most);
+  if (kv_memory == 0) return std::clamp<int64_t>(available / 2 / page_bytes, 1, max_pages);
   HEDDLE_CHECK(kv_memory >= page_bytes, "kv_memory is ", kv_memory,
                " bytes, expected at least a page of ", shape.page_size, " tokens, which takes ",
                page_bytes);
-  return std::min(kv_memory / page_bytes, most);
+  return std::min(kv_memory / page_bytes, max_pages);
 }
 
 }  // namespace heddle

@@ -13,9 +13,9 @@
 namespace heddle {
 
 /// The memory of a paged KV cache for all layers on one device. On the CPU address space is
-/// reserved at once, memory is taken by the system when a page is first written.
+/// reserved at once, and the system commits memory when a page is first written.
 ///
-/// A page lies in one piece, [num_layers, 2, num_kv_heads, page_size, head_dim], so that a sequence
+/// A page is contiguous, [num_layers, 2, num_kv_heads, page_size, head_dim], so that a sequence
 /// of one page touches one page's memory.
 class KvCache {
  public:
@@ -40,10 +40,10 @@ class KvCache {
 /// The type of a cache's elements: "f32", "f16", "bf16". Throws Error for other names.
 [[nodiscard]] DType kv_type_of(const std::string& name);
 
-/// Pages of a cache of at most `kv_memory` bytes, and no more than `most`. Throws Error where the
-/// bytes do not hold a single page. kv_memory 0: half of the `available` bytes, and at least one
-/// page.
+/// Pages of a cache of at most `kv_memory` bytes, and no more than `max_pages`. Throws Error where
+/// the bytes do not hold a single page. kv_memory 0: half of the `available` bytes, and at least
+/// one page.
 [[nodiscard]] int64_t choose_num_pages(int64_t kv_memory, int64_t available,
-                                       const KvCache::Shape& shape, int64_t most);
+                                       const KvCache::Shape& shape, int64_t max_pages);
 
 }  // namespace heddle

@@ -7,29 +7,29 @@
 
 namespace heddle {
 
-RowPages& RowPages::operator=(RowPages&& other) noexcept {
-  RowPages taken(std::move(other));
+ReservedPages& ReservedPages::operator=(ReservedPages&& other) noexcept {
+  ReservedPages taken(std::move(other));
   swap(taken);
   return *this;
 }
 
-RowPages::~RowPages() {
+ReservedPages::~ReservedPages() {
   if (pool_ != nullptr) pool_->give_back(ids_, num_reserved_);
 }
 
-void RowPages::swap(RowPages& other) noexcept {
+void ReservedPages::swap(ReservedPages& other) noexcept {
   std::swap(pool_, other.pool_);
   std::swap(num_reserved_, other.num_reserved_);
   ids_.swap(other.ids_);
 }
 
-void RowPages::grow_to(int64_t count) {
+void ReservedPages::grow_to(int64_t count) {
   HEDDLE_CHECK(count <= num_reserved_, "the row needs ", count, " KV pages, it was admitted for ",
                num_reserved_);
   while (std::ssize(ids_) < count) ids_.push_back(pool_->take());
 }
 
-void RowPages::shrink_to(int64_t count) noexcept {
+void ReservedPages::shrink_to(int64_t count) noexcept {
   if (count >= num_reserved_) return;
   const size_t num_kept = std::min(ids_.size(), static_cast<size_t>(count));
   pool_->give_back(std::span(ids_).subspan(num_kept), num_reserved_ - count);
@@ -37,12 +37,12 @@ void RowPages::shrink_to(int64_t count) noexcept {
   num_reserved_ = count;
 }
 
-std::optional<RowPages> PagePool::reserve(int64_t num_pages) {
+std::optional<ReservedPages> PagePool::reserve(int64_t num_pages) {
   if (num_pages > num_free_) return std::nullopt;
-  // No row holds more pages than were ever set aside at once.
+  // No owner has more pages than were ever reserved at once.
   const auto room = static_cast<size_t>(num_pages_ - num_free_ + num_pages);
   if (room > released_.capacity()) released_.reserve(std::max(room, 2 * released_.capacity()));
-  RowPages pages;
+  ReservedPages pages;
   pages.ids_.reserve(static_cast<size_t>(num_pages));
   pages.pool_ = this;
   pages.num_reserved_ = num_pages;
@@ -50,14 +50,14 @@ std::optional<RowPages> PagePool::reserve(int64_t num_pages) {
   return pages;
 }
 
-std::optional<RowPages> PagePool::reserve_behind(const RowPages& other, int64_t num_shared,
-                                                 int64_t num_pages) {
+std::optional<ReservedPages> PagePool::reserve_shared(const ReservedPages& other,
+                                                      int64_t num_shared, int64_t num_pages) {
   HEDDLE_CHECK(num_shared <= std::ssize(other.ids_) && num_shared <= num_pages, "the row shares ",
                num_shared, " KV pages, the other has ", other.ids_.size(), " of ", num_pages);
   if (std::ssize(others_) < next_) others_.resize(static_cast<size_t>(next_));
   std::vector<PageId> ids;
   ids.reserve(static_cast<size_t>(num_pages));
-  std::optional<RowPages> pages = reserve(num_pages - num_shared);
+  std::optional<ReservedPages> pages = reserve(num_pages - num_shared);
   if (!pages) return std::nullopt;
   ids.assign(other.ids_.begin(), other.ids_.begin() + num_shared);
   for (const PageId page : ids) ++others_[static_cast<size_t>(page)];
@@ -79,7 +79,7 @@ void PagePool::give_back(std::span<const PageId> ids, int64_t num_reserved) noex
     const auto i = static_cast<size_t>(page);
     if (i < others_.size() && others_[i] > 0) {
       --others_[i];
-      --num_free_;  // another row has it
+      --num_free_;  // another owner has it
     } else {
       released_.push_back(page);
     }

@@ -28,7 +28,7 @@ void check_range(const char* option, int64_t value, int64_t low, int64_t high) {
                high);
 }
 
-/// "cuda" and the number behind "cuda:"; nothing where the name is neither.
+/// 0 for "cuda" and the number after "cuda:"; nothing where the name is neither.
 std::optional<int> cuda_index(std::string_view name) {
   constexpr std::string_view kCuda = "cuda";
   if (name == kCuda) return 0;

@@ -33,56 +33,63 @@ void Engine::State::check_tokens(std::span<const int32_t> tokens,
   }
 }
 
-/// What comes before the prompt's tokens: the fields of the answer, and the adapters.
-void Engine::State::begin_row(Sequence& row, const Request& request) {
+/// What is known without the prompt's tokens: the fields of the answer, and the adapters.
+void Engine::State::begin_row(Sequence& sequence, const Request& request) {
   if (!ended_by.empty()) throw_error(ErrorCode::kCuda, ended_by);
   check_answer_fields(request);
-  row.sampling = request.sampling;
-  row.ignore_end = request.ignore_end;
-  set_adapters(row, request, adapters);
+  set_adapters(sequence.adapters, request, adapters);
 }
 
-/// All else of a row that was begun.
-void Engine::State::end_row(Sequence& row, const Request& request, const RequestTokens& tokens) {
-  const KnownAdapter* const adapter = row.adapter();
+/// All else of a sequence that was begun.
+void Engine::State::end_row(Sequence& sequence, const Request& request,
+                            const RequestTokens& tokens) {
+  const KnownAdapter* const adapter = sequence.adapters.first();
+  Completion& completion = sequence.answer.completion;
   check_tokens(tokens.prompt, adapter);
-  row.prompt_tokens = std::ssize(tokens.prompt);
-  row.completion.prompt_tokens = row.prompt_tokens;
-  HEDDLE_CHECK(row.prompt_tokens > 0, "the prompt has no tokens");
-  HEDDLE_CHECK(row.prompt_tokens < options.max_context, "the prompt has ", row.prompt_tokens,
+  const int64_t prompt_tokens = completion.prompt_tokens = std::ssize(tokens.prompt);
+  HEDDLE_CHECK(prompt_tokens > 0, "the prompt has no tokens");
+  HEDDLE_CHECK(prompt_tokens < options.max_context, "the prompt has ", prompt_tokens,
                " tokens, the context holds ", options.max_context, " with the answer");
-  row.max_tokens = row.prompt_tokens + std::min(std::max<int64_t>(request.max_tokens, 1),
-                                                options.max_context - row.prompt_tokens);
-  check_length(row);
-  row.tokens = tokens.prompt;
+  const bool draws = request.max_tokens > 0;
+  sequence.request = {
+      .sampling = request.sampling,
+      .ignore_end = request.ignore_end,
+      .min_tokens = request.min_tokens,
+      .stop_tokens = tokens.stop_tokens,
+      .top_logprobs = request.top_logprobs,
+      .scores_prompt = request.prompt_logprobs || !draws,
+      .draws = draws,
+      .skips_special = request.skip_special_tokens,
+      .tells_tokens = request.tell_tokens,
+      .prompt_tokens = prompt_tokens,
+      .max_tokens = prompt_tokens + std::min(std::max<int64_t>(request.max_tokens, 1),
+                                             options.max_context - prompt_tokens),
+      .submitted_at = sequence.request.submitted_at};
+  check_length(sequence.request);
+  sequence.tokens = tokens.prompt;
+  sequence.cache.prefill_length = prompt_tokens;
+  set_active_positions(sequence.adapters, tokens.prompt);
   if (request.tell_tokens) {
-    row.completion.prompt_token_ids = row.tokens;
-    row.completion.token_texts = texts_of(text_of(adapter).tokenizer);
+    completion.prompt_token_ids = sequence.tokens;
+    completion.token_texts = texts_of(text_of(adapter).tokenizer);
   }
-  row.text = TextStream(request.stop, request.include_stop);
-  row.skips_special = request.skip_special_tokens;
-  row.tells_tokens = request.tell_tokens;
-  row.min_tokens = request.min_tokens;
-  row.stop_tokens = tokens.stop_tokens;
-  row.draws = request.max_tokens > 0;
-  row.scores_prompt = request.prompt_logprobs || !row.draws;
-  row.top_logprobs = request.top_logprobs;
+  sequence.answer.text = TextStream(request.stop, request.include_stop);
   const int64_t num_logits = adapter == nullptr ? config.vocab_size : adapter->num_logits;
-  HEDDLE_CHECK(row.top_logprobs <= num_logits, "top_logprobs is ", row.top_logprobs,
+  HEDDLE_CHECK(request.top_logprobs <= num_logits, "top_logprobs is ", request.top_logprobs,
                ", the vocabulary has ", num_logits);
-  row.adjustment = RowAdjustment::make(request, text_of(adapter), tokens, num_logits);
+  sequence.adjustment = RowAdjustment::make(request, text_of(adapter), tokens, num_logits);
 }
 
-void Engine::State::fill_row(Sequence& row, const Request& request) {
-  begin_row(row, request);
-  end_row(row, request,
-          request_tokens(request, text_of(row.adapter()), files->path(), options.max_context));
+void Engine::State::fill_row(Sequence& sequence, const Request& request) {
+  begin_row(sequence, request);
+  const RowText& text = text_of(sequence.adapters.first());
+  end_row(sequence, request, request_tokens(request, text, files->path(), options.max_context));
 }
 
-void Engine::State::check_length(const Sequence& row) const {
-  const int64_t needed = pages_for_row(row.max_tokens, options.page_size);
+void Engine::State::check_length(const RowRequest& request) const {
+  const int64_t needed = pages_for_row(request.max_tokens, options.page_size);
   const int64_t num_pages = runner.pages().num_pages();
-  HEDDLE_CHECK(needed <= num_pages, "prompt and answer may take ", row.max_tokens,
+  HEDDLE_CHECK(needed <= num_pages, "prompt and answer may take ", request.max_tokens,
                " tokens, which need ", needed, " pages of the KV cache (",
                needed * runner.page_bytes(), " bytes), but it has ", num_pages,
                " (kv_memory: ", options.kv_memory, " bytes)");
@@ -100,7 +107,7 @@ bool makes_same_tokens(const RowText& a, const RowText& b) {
 
 struct RequestDraft::State {
   struct Row {
-    RowQueue::Rows sequence{};
+    Sequences sequence{};
     std::shared_ptr<const RequestTokens> tokens{};  // rows of one tokenizer and template have one
     std::exception_ptr failure{};                   // of an earlier part, which ends the row
   };
@@ -150,7 +157,7 @@ void RequestDraft::encode() noexcept {
   std::exception_ptr failure;
   for (State::Row& row : s.rows) {
     if (row.failure) continue;
-    const KnownAdapter* const adapter = row.sequence.front().adapter();
+    const KnownAdapter* const adapter = row.sequence.front().adapters.first();
     const RowText& text = adapter == nullptr ? *s.text_of_base : adapter->text;
     if (last_text == nullptr || !makes_same_tokens(text, *last_text)) {
       last_text = &text;
@@ -212,12 +219,11 @@ std::vector<RequestId> Engine::submit(RequestDraft draft) noexcept {
       if (row.failure) std::rethrow_exception(row.failure);
       d.vary(i);
       s.end_row(sequence, d.request, *row.tokens);
-      s.runner.reserve_for(sequence);
+      s.runner.reserve_for(sequence.adapters);
       if (d.may_share) {
         waiting.reserve(d.rows.size());
-        s.runner.prepare(sequence);
-        // A row that may come to write all its pages anew, or runs all of its prompt, shares none.
-        const bool may_share = s.config.recompute_above() == 0 && !sequence.scores_prompt;
+        // One that may be prefilled anew, or computes all of its prompt, shares nothing.
+        const bool may_share = s.config.recompute_above() == 0 && !sequence.request.scores_prompt;
         if (may_share) share_prefix(sequence, waiting, s.options.page_size);
         waiting.push_back(&sequence);
       } else {
@@ -244,8 +250,8 @@ std::vector<RequestId> Engine::submit_each(Request request, std::vector<RequestV
 }
 
 void Engine::check(const Request& request) const {
-  Sequence row;
-  state_->fill_row(row, request);
+  Sequences one = RowQueue::make_row(-1);
+  state_->fill_row(one.front(), request);
 }
 
 std::vector<int32_t> Engine::tokenize(const Request& request) const {

@@ -4,10 +4,10 @@
 #include <chrono>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "heddle/engine/engine.h"
@@ -18,7 +18,7 @@
 #include "engine/options/model_defaults.h"
 #include "engine/options/weight_options.h"
 #include "engine/rows/row_queue.h"
-#include "engine/rows/step_plan.h"
+#include "engine/rows/step_schedule.h"
 #include "engine/runner/model_runner.h"
 #include "engine/text/prompt_tokens.h"
 #include "engine/text/row_text.h"
@@ -26,12 +26,13 @@
 
 namespace heddle {
 
-/// A step that the device was asked for and whose tokens were not taken yet.
-struct LaunchedStep {
-  std::vector<std::pair<RequestId, Sequence*>> rows{};  // that draw in it
-  int64_t num_prompt_tokens = 0;
-  std::chrono::steady_clock::time_point launched_at{};
-  bool is_under_way = false;
+/// A step that is in flight while it has a handle.
+struct StepInFlight {
+  explicit StepInFlight(int max_batch) { schedule.rows.reserve(static_cast<size_t>(max_batch)); }
+
+  StepSchedule schedule{};
+  std::optional<StepHandle> handle{};
+  std::chrono::steady_clock::time_point begin{};
 };
 
 struct Engine::State {
@@ -46,7 +47,7 @@ struct Engine::State {
         runner(device_of(options), *files, limits_of(options), load_options_of(options)),
         adapters(runner, *files, text_of_base, adapter_limits(options)),
         queue(runner.pages(), options.max_batch, options.page_size, &adapters),
-        plan(static_cast<size_t>(options.max_batch)),
+        steps{StepInFlight(options.max_batch), StepInFlight(options.max_batch)},
         before_compute(std::move(hook)) {
     options.kv_type = name(runner.kv_dtype());
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
@@ -54,9 +55,8 @@ struct Engine::State {
       options.adapter_memory = adapters.tiers().limits().memory_bytes;
       options.adapter_host_memory = adapters.tiers().limits().host_memory_bytes;
     }
-    for (LaunchedStep& step : launched) step.rows.reserve(static_cast<size_t>(options.max_batch));
     files->check_unchanged();
-    options.on_load = nullptr;  // what it refers to may be gone from here on
+    options.on_load = nullptr;  // what it refers to may be destroyed from here on
     fill_info();
   }
 
@@ -65,27 +65,26 @@ struct Engine::State {
     return adapter == nullptr ? text_of_base : adapter->text;
   }
   void check_tokens(std::span<const int32_t> tokens, const KnownAdapter* adapter) const;
-  void begin_row(Sequence& row, const Request& request);
-  void end_row(Sequence& row, const Request& request, const RequestTokens& tokens);
-  void fill_row(Sequence& row, const Request& request);
-  void check_length(const Sequence& row) const;
+  void begin_row(Sequence& sequence, const Request& request);
+  void end_row(Sequence& sequence, const Request& request, const RequestTokens& tokens);
+  void fill_row(Sequence& sequence, const Request& request);
+  void check_length(const RowRequest& request) const;
+
+  // The parts of Engine::step.
+  void admit();
+  bool reserve_events(std::vector<Event>& events);
+  StepInFlight& schedule(bool overlaps);
+  void launch(StepInFlight& step);
+  void collect(std::vector<Event>& events);
+  void publish(std::vector<Event>& events);
+
   void reserve_adjustments();
-  int64_t make_plan();
-  void run_step(std::vector<Event>& events);
-  bool runs_ahead();
-  void run_ahead(std::vector<Event>& events);
-  void launch(LaunchedStep& step);
-  void collect(LaunchedStep& step, std::vector<Event>& events);
-  static void check_finite(const Sequence& row, float logprob);
-  void take_token(Sequence& row, int32_t token, float logprob, std::vector<Event>& events);
-  std::string finish_text(Sequence& row) const;
-  void fail_running(const std::exception& failure);
-  void fail_planned(const std::exception& failure, int64_t num_prompt_tokens);
-  bool fail_launched(const std::exception& failure, const LaunchedStep& step);
-  void end_engine(const std::exception& failure, int64_t num_rows, int64_t num_prompt_tokens);
-  void tell_ended(std::vector<Event>& events);
+  static void check_finite(const Sequence& sequence, float logprob);
+  void take_token(Sequence& sequence, int32_t token, float logprob, std::vector<Event>& events);
+  std::string finish_text(Sequence& sequence) const;
+  void fail_step(const std::exception& failure, const StepSchedule& step);
   void count_adapters();
-  void count_step(double seconds, int64_t num_prompt_tokens, int64_t num_drawn);
+  void count_step(double seconds, const StepSchedule& step);
 
   std::unique_ptr<const model::ModelFiles> files;
   const model::DecoderConfig& config;
@@ -98,10 +97,11 @@ struct Engine::State {
   EngineStats stats;
   RequestId next_id = 0;
   RowQueue queue;
-  StepPlan plan;
-  std::array<LaunchedStep, 2> launched;  // the first one may be under way between two calls
+  std::array<StepInFlight, 2> steps;
+  // In the order of their launches; the first one may be in flight between two calls.
+  StepInFlight *first_step = &steps[0], *second_step = &steps[1];
   std::chrono::steady_clock::time_point last_collected{};
-  std::string ended_by;  // how the device has failed; empty: it has not
+  std::string ended_by;  // how the device has failed; empty: it works
   BeforeCompute before_compute;
 };
 

@@ -47,7 +47,7 @@ int64_t left_by(const fs::path& folder, const GroupFiles& files) {
 }
 
 /// What the group of this path and all above it leave. In a container the path may be that of the
-/// machine, of which only the upper end is there to be seen.
+/// machine, of which only the upper end is visible.
 int64_t left_by_groups(const fs::path& root, const GroupFiles& files, const std::string& path) {
   const fs::path mount = root / files.mount;
   int64_t left = left_by(mount, files);

@@ -14,7 +14,7 @@ namespace heddle {
 /// Throws Error where there is no such file.
 [[nodiscard]] std::string generation_config_path(const std::string& option);
 
-/// The defaults that the option asks for. Throws Error with file, key and value where one is out of
+/// The defaults that the option selects. Throws Error with file, key and value where one is out of
 /// its range.
 [[nodiscard]] GenerationDefaults generation_defaults(const model::ModelFiles& files,
                                                      const std::string& option);

@@ -6,7 +6,8 @@
 
 namespace heddle {
 
-/// What `make` gives. Where memory lacks, the error says for what, and which options ask for less.
+/// Returns what `make` returns. Where memory runs out, the error says for what, and which options
+/// reduce it.
 template <class Make>
 auto room_for(std::string_view what, std::string_view options, const Make& make) {
   try {

@@ -8,19 +8,19 @@
 
 namespace heddle {
 
-/// Thrown where a row's logits are no numbers.
+/// Thrown where the logits of a request are NaN or infinite.
 class NotFinite : public Error {
  public:
   explicit NotFinite(const std::string& what) : Error(ErrorCode::kInvalidArgument, what) {}
 };
 
-/// What a row is told that it ends with.
+/// The error that a request ends with.
 struct RowFailure {
   RequestError code;
   std::string_view sentence;
 };
 
-/// Of a row that this exception ends, whose text it refers to.
+/// Of a request that this exception ends; refers to the exception's text.
 [[nodiscard]] RowFailure failure_of(const std::exception& thrown) noexcept;
 
 }  // namespace heddle

@@ -3,14 +3,40 @@
 #include <algorithm>
 
 namespace heddle {
+namespace {
 
-void plan_step(std::span<const RowState> rows, int64_t prefill_chunk,
-               std::span<int64_t> num_tokens) {
-  int64_t budget = prefill_chunk;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const int64_t wanted = rows[i].num_tokens - rows[i].num_cached;
-    num_tokens[i] = wanted == 1 ? 1 : std::min(wanted, budget);
-    if (wanted > 1) budget -= num_tokens[i];
+/// Starts the prefill again where the keys and values of a shorter sequence no longer hold.
+void restart_above(int64_t bound, Sequence& sequence) {
+  const auto length = std::ssize(sequence.tokens);
+  if (bound == 0 || sequence.cache.prefill_length > bound || length <= bound) return;
+  sequence.cache.num_cached = 0;
+  sequence.cache.prefill_length = length;
+}
+
+}  // namespace
+
+void schedule_step(StepSchedule& step, Sequences& running, const StepBounds& bounds) {
+  step.clear();
+  int64_t chunk = bounds.prefill_chunk, scored = kMaxScored;  // what is left of them
+  for (const bool decodes : {true, false}) {
+    for (Sequence& sequence : running) {
+      const bool is_last = sequence.num_tokens() >= sequence.request.max_tokens;
+      if (sequence.is_paused || (sequence.cache.num_pending > 0 && is_last)) continue;
+      restart_above(bounds.recompute_above, sequence);
+      if (sequence.decodes() != decodes) continue;
+      int64_t count = sequence.num_tokens() - sequence.cache.num_cached;
+      if (!decodes && count > 1) {
+        count = std::min(count, chunk);
+        chunk -= count;
+      }
+      if (sequence.is_scoring()) {
+        // The last token of the prompt scores nothing.
+        const int64_t left = sequence.request.prompt_tokens - 1 - sequence.cache.num_cached;
+        if (count > scored && left > scored) count = scored;
+        scored -= std::min(count, std::max<int64_t>(left, 0));
+      }
+      if (count > 0) step.add(sequence, count);
+    }
   }
 }
 

@@ -1,29 +1,32 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "core/math.h"
+#include "engine/rows/sequence.h"
+#include "engine/rows/step_schedule.h"
 
 namespace heddle {
 
-/// What the scheduler sees of a running row.
-struct RowState {
-  int64_t num_tokens;  // prompt and answer so far
-  int64_t num_cached;  // of these, tokens whose keys and values are stored; always fewer
+/// Prompt tokens that one step scores: each needs a row of logits.
+inline constexpr int64_t kMaxScored = 32;
+
+struct StepBounds {
+  int64_t prefill_chunk;        // prompt tokens in a step, at least 1
+  int64_t recompute_above = 0;  // DecoderConfig::recompute_above; 0: nothing is computed anew
 };
 
-/// How many tokens of each running row the next step takes in, into num_tokens [rows.size()]. A row
-/// that waits for its next token alone always gets one; prompts share `prefill_chunk` tokens, at
-/// least 1, in the order of the rows.
-void plan_step(std::span<const RowState> rows, int64_t prefill_chunk,
-               std::span<int64_t> num_tokens);
+/// Schedules the next step of the running sequences, without allocating. A sequence that decodes,
+/// and one that has a single token of its prompt left, always takes part; all other prompts share
+/// the chunk in the order of the sequences. One that has grown beyond recompute_above is prefilled
+/// anew.
+void schedule_step(StepSchedule& step, Sequences& running, const StepBounds& bounds);
 
 [[nodiscard]] constexpr int64_t pages_for(int64_t num_tokens, int64_t page_size) {
   return ceil_div(num_tokens, page_size);
 }
 
-/// Pages of a row of max_tokens, prompt and answer: the last token is drawn and never run.
+/// Pages of a sequence of max_tokens, prompt and answer: the last token is drawn, never computed.
 [[nodiscard]] constexpr int64_t pages_for_row(int64_t max_tokens, int64_t page_size) {
   return pages_for(max_tokens - 1, page_size);
 }

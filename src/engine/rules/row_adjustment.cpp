@@ -101,8 +101,8 @@ void RowAdjustment::forbid_all_but_allowed() {
   }
 }
 
-/// Each word as it begins a text, and as it stands behind a space where that is a word of as many
-/// tokens that begins with another one.
+/// Each word as it begins a text, and after a space where that is a word of as many tokens that
+/// begins with another one.
 void RowAdjustment::add_bad_words(std::span<const WordTokens> words) {
   for (size_t i = 0; i < words.size(); ++i) {
     const auto& [plain, spaced] = words[i];
@@ -122,10 +122,10 @@ void RowAdjustment::add_bad_words(std::span<const WordTokens> words) {
 void RowAdjustment::reserve(int64_t longest_answer) {
   if (allowed_ != nullptr) forbid_all_but_allowed();
   const auto more = has_penalties_ ? static_cast<size_t>(longest_answer) : size_t{0};
-  const size_t most = token_ids_.size() + more;
-  for (auto* list : {&token_ids_, &prompt_counts_, &output_counts_}) list->reserve(most);
-  bias_.reserve(most);
-  most_entries_ = static_cast<int64_t>(most);
+  const size_t max_entries = token_ids_.size() + more;
+  for (auto* list : {&token_ids_, &prompt_counts_, &output_counts_}) list->reserve(max_entries);
+  bias_.reserve(max_entries);
+  max_entries_ = static_cast<int64_t>(max_entries);
   forbidden_.reserve(bad_words_.size());
   forbidden_ends_.reserve(ends_.size());
   for (const int32_t token : ends_) forbid(token, forbidden_ends_);
@@ -150,7 +150,7 @@ void RowAdjustment::forbid(int32_t token, std::vector<Forbidden>& forbidden) {
   bias = kNever;
 }
 
-/// Gives all of them the bias again that they had.
+/// Restores the biases of all of them.
 void RowAdjustment::allow(std::vector<Forbidden>& forbidden) {
   for (const auto& [token, bias] : forbidden) bias_[entry(token)] = bias;
   forbidden.clear();

@@ -12,21 +12,21 @@
 
 namespace heddle {
 
-/// What one row's request asks of its logits before a token is drawn: penalties, biases and what is
-/// forbidden. Keeps the counts of its tokens as the entries of LogitAdjustments, by ascending id.
+/// What a request changes in its logits before a token is drawn: penalties, biases and forbidden
+/// tokens. Keeps the counts of its tokens as the entries of LogitAdjustments, by ascending id.
 class RowAdjustment {
  public:
-  /// nullptr where the request asks nothing of that kind. The request was checked; `tokens`: what
-  /// the tokenizer made of it; `num_logits`: those that the row gets. Throws Error, which names the
-  /// field, where a token or a word is none of the vocabulary's.
+  /// nullptr where the request has nothing of that kind. The request was checked; `tokens`: what
+  /// the tokenizer made of it; `num_logits`: the size of its vocabulary. Throws Error, which names
+  /// the field, where a token or a word is not in the vocabulary.
   static std::unique_ptr<RowAdjustment> make(const Request& request, const RowText& text,
                                              const RequestTokens& tokens, int64_t num_logits);
 
-  /// Room for all tokens of an answer of that length: what follows asks for no memory. Until then
-  /// a row that may have few tokens alone is as small as its list of them.
+  /// Room for all tokens of an answer of that length: from here on nothing is allocated. Until then
+  /// allowed_token_ids take the memory of their list alone.
   void reserve(int64_t longest_answer);
   /// Entries that there may be after `reserve`.
-  [[nodiscard]] int64_t most_entries() const { return most_entries_; }
+  [[nodiscard]] int64_t max_entries() const { return max_entries_; }
 
   /// To be called before each draw, with the answer so far: what is forbidden next.
   void prepare(std::span<const int32_t> answer);
@@ -55,12 +55,12 @@ class RowAdjustment {
 
   SamplingOptions sampling_;
   bool has_penalties_ = false;
-  int64_t min_tokens_ = 0, num_logits_ = 0, most_entries_ = 0;
+  int64_t min_tokens_ = 0, num_logits_ = 0, max_entries_ = 0;
   std::vector<int32_t> ends_;                    // tokens that end the answer, which it may not yet
   std::vector<std::vector<int32_t>> bad_words_;  // tokens of each
   std::vector<Forbidden> forbidden_;             // last tokens of bad words, in this step
   std::vector<Forbidden> forbidden_ends_;        // until the answer has min_tokens
-  // Ascending; one for all rows of a request. Null: every token may be drawn.
+  // Ascending; shared by all variants of a request. Null: every token may be drawn.
   std::shared_ptr<const std::vector<int32_t>> allowed_;
   std::vector<int32_t> token_ids_, prompt_counts_, output_counts_;
   std::vector<float> bias_;

@@ -1,31 +1,21 @@
 #include "engine/runner/adjusted_rows.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "engine/rules/row_adjustment.h"
 
 namespace heddle {
-namespace {
-
-template <class T>
-void append(std::vector<T>& to, std::span<const T> values) {
-  to.insert(to.end(), values.begin(), values.end());
-}
-
-}  // namespace
 
 void AdjustedRows::reserve(Device device, int64_t num_rows, int64_t num_entries) {
   if (num_rows <= num_rows_ && num_entries <= num_entries_) return;
   num_rows = std::max(num_rows, num_rows_);
-  // Twice as many as before at least, so that rows that come one by one do not each move it.
+  // Twice as many as before at least, so that requests that start one by one do not each move it.
   num_entries =
       num_entries <= num_entries_ ? num_entries_ : std::max(num_entries, 2 * num_entries_);
-  const auto rows = static_cast<size_t>(num_rows), entries = static_cast<size_t>(num_entries);
-  for (auto* column : {&repetition_, &presence_, &frequency_}) column->reserve(rows);
-  indptr_.reserve(rows + 1);
-  for (auto* column : {&token_ids_, &prompt_counts_, &output_counts_}) column->reserve(entries);
-  bias_.reserve(entries);
+  ints_.reserve(static_cast<size_t>(std::max(num_rows + 1, num_entries)));
+  floats_.reserve(ints_.capacity());
   StagedArrays staged(device, StagedArrays::bytes_for<int32_t>(num_rows + 1) +
                                   3 * StagedArrays::bytes_for<float>(num_rows) +
                                   4 * StagedArrays::bytes_for<int32_t>(num_entries));
@@ -35,45 +25,51 @@ void AdjustedRows::reserve(Device device, int64_t num_rows, int64_t num_entries)
   num_entries_ = num_entries;
 }
 
-bool AdjustedRows::adjust(const ExecContext& ctx, std::span<Sequence* const> rows,
-                          TensorView logits) {
-  const auto asks = [](const Sequence* row) { return row->adjustment != nullptr; };
-  if (std::ranges::none_of(rows, asks)) return false;
-  for (auto* column : {&indptr_, &token_ids_, &prompt_counts_, &output_counts_}) column->clear();
-  for (auto* column : {&bias_, &repetition_, &presence_, &frequency_}) column->clear();
-  indptr_.push_back(0);
-  for (Sequence* row : rows) {
-    SamplingOptions options{};
-    if (row->adjustment != nullptr) {
-      RowAdjustment& own = *row->adjustment;
-      own.prepare(row->completion.token_ids);
-      append(token_ids_, own.token_ids());
-      append(prompt_counts_, own.prompt_counts());
-      append(output_counts_, own.output_counts());
-      append(bias_, own.bias());
-      options = own.sampling();
-    }
-    indptr_.push_back(static_cast<int32_t>(token_ids_.size()));
-    repetition_.push_back(options.repetition_penalty);
-    presence_.push_back(options.presence_penalty);
-    frequency_.push_back(options.frequency_penalty);
-  }
+bool AdjustedRows::adjust(const ExecContext& ctx, const StepSchedule& step, TensorView logits) {
+  const auto has_any = [](const RowStep& row) {
+    return row.num_logits > 0 && row.sequence->adjustment != nullptr;
+  };
+  if (std::ranges::none_of(step.rows, has_any)) return false;
   staged_.clear();
-  views_ = {.indptr = staged_.add(indptr_),
-            .token_ids = staged_.add(token_ids_),
-            .prompt_counts = staged_.add(prompt_counts_),
-            .output_counts = staged_.add(output_counts_),
-            .bias = staged_.add(bias_),
-            .repetition = staged_.add(repetition_),
-            .presence = staged_.add(presence_),
-            .frequency = staged_.add(frequency_)};
+  ints_.assign(1, 0);
+  for (const RowStep& row : step.rows) {
+    if (has_any(row)) row.sequence->adjustment->prepare(row.sequence->answer.completion.token_ids);
+    const size_t added = has_any(row) ? row.sequence->adjustment->token_ids().size() : 0;
+    if (row.num_logits > 0) ints_.push_back(ints_.back() + static_cast<int32_t>(added));
+  }
+  const auto entries = [&](auto& values, const auto& column) {
+    values.clear();
+    for (const RowStep& row : step.rows) {
+      if (!has_any(row)) continue;
+      const auto own = std::invoke(column, *row.sequence->adjustment);
+      values.insert(values.end(), own.begin(), own.end());
+    }
+    return staged_.add(values);
+  };
+  const auto options = [&](float SamplingOptions::*field) {
+    floats_.clear();
+    for (const RowStep& row : step.rows) {
+      if (row.num_logits == 0) continue;
+      const RowAdjustment* const own = row.sequence->adjustment.get();
+      floats_.push_back((own == nullptr ? SamplingOptions{} : own->sampling()).*field);
+    }
+    return staged_.add(floats_);
+  };
+  views_ = {.indptr = staged_.add(ints_),
+            .token_ids = entries(ints_, &RowAdjustment::token_ids),
+            .prompt_counts = entries(ints_, &RowAdjustment::prompt_counts),
+            .output_counts = entries(ints_, &RowAdjustment::output_counts),
+            .bias = entries(floats_, &RowAdjustment::bias),
+            .repetition = options(&SamplingOptions::repetition_penalty),
+            .presence = options(&SamplingOptions::presence_penalty),
+            .frequency = options(&SamplingOptions::frequency_penalty)};
   staged_.copy(ctx);
-  adjust_logits(ctx, logits, saved_.rows(std::ssize(token_ids_)), views_);
+  adjust_logits(ctx, logits, saved_.rows(views_.bias.size(0)), views_);
   return true;
 }
 
 void AdjustedRows::restore(const ExecContext& ctx, TensorView logits) {
-  restore_logits(ctx, logits, saved_.rows(std::ssize(token_ids_)), views_);
+  restore_logits(ctx, logits, saved_.rows(views_.bias.size(0)), views_);
 }
 
 }  // namespace heddle

@@ -1,33 +1,32 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "heddle/ops/sampling.h"
 
 #include "core/device_tensor.h"
 #include "core/staged_arrays.h"
-#include "engine/rows/sequence.h"
+#include "engine/rows/step_schedule.h"
 
 namespace heddle {
 
-/// The adjustments of all rows of a step, in memory of the device.
+/// The penalties and biases of all requests of a step, in memory of the device.
 class AdjustedRows {
  public:
-  /// Room for so many rows and, in all, entries: `adjust` and `restore` then ask for no memory.
-  /// Where it throws there is as much room as before.
+  /// Room for so many rows and, in all, entries: `adjust` and `restore` then do not allocate. Where
+  /// it throws there is as much room as before.
   void reserve(Device device, int64_t num_rows, int64_t num_entries);
 
-  /// Changes the logits, one row of them for each of the rows. Returns whether any asks for it.
-  bool adjust(const ExecContext& ctx, std::span<Sequence* const> rows, TensorView logits);
-  /// Puts the logits back that `adjust` has changed.
+  /// Changes the logits that the step draws from. Returns whether any request has adjustments.
+  bool adjust(const ExecContext& ctx, const StepSchedule& step, TensorView logits);
+  /// Restores the logits that `adjust` has changed.
   void restore(const ExecContext& ctx, TensorView logits);
 
  private:
   int64_t num_rows_ = 0, num_entries_ = 0;  // room
-  std::vector<int32_t> indptr_, token_ids_, prompt_counts_, output_counts_;
-  std::vector<float> bias_, repetition_, presence_, frequency_;
+  std::vector<int32_t> ints_;               // a column at a time
+  std::vector<float> floats_;
   StagedArrays staged_{Device{}, 0};
   DeviceTensor saved_;  // [num_entries_] f32
   LogitAdjustments views_;

@@ -12,8 +12,8 @@
 namespace heddle {
 
 /// Owns what the engine's calls need on its device: threads and workspace, and on a GPU streams and
-/// what kernels tell the host. The one place that knows how the context of a device is made;
-/// everything else asks `exec().device` for memory.
+/// the record of faults that kernels report. The one place that knows how the context of a device
+/// is made; everything else allocates on `exec().device`.
 class EngineContext {
  public:
   EngineContext(Device device, int num_threads)
@@ -35,13 +35,13 @@ class EngineContext {
 
   /// For steps. The device must be the calling thread's, see ScopedDevice.
   [[nodiscard]] const ExecContext& exec() const { return exec_; }
-  /// For what runs beside steps, in any thread: without threads and workspace, on a GPU on another
-  /// stream.
+  /// For what runs concurrently with steps, in any thread: without threads and workspace, on a GPU
+  /// on another stream.
   [[nodiscard]] ExecContext loading() const {
     return {.device = exec_.device, .info = exec_.info, .stream = loads_.get()};
   }
 
-  /// For copies to the device that no step waits for, on a stream of their own.
+  /// For copies to the device that overlap with steps, on a stream of their own.
   [[nodiscard]] ExecContext moving() const {
     return {.device = exec_.device, .info = exec_.info, .stream = moves_.get()};
   }
@@ -55,7 +55,7 @@ class EngineContext {
     workspace_ = Workspace({memory_.get(), bytes});
   }
 
-  /// On a GPU: throws what kernels have told since the last call, of those that are done.
+  /// On a GPU: throws a fault that kernels have reported since the last call.
   void check() {
     if (!cuda_) return;
     if (const std::optional<Fault> fault = cuda_->poll()) {

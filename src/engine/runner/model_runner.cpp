@@ -9,11 +9,11 @@
 #include "heddle/core/error.h"
 #include "heddle/ops/sampling.h"
 
+#include "core/launches_block.h"
 #include "engine/options/available_memory.h"
-#include "engine/options/request_check.h"
 #include "engine/options/room_for.h"
 #include "engine/rows/scheduler.h"
-#include "engine/rows/shared_prefix.h"
+#include "engine/runner/batch_builder.h"
 
 namespace heddle {
 
@@ -21,21 +21,18 @@ namespace {
 
 using Limits = ModelRunner::Limits;
 
-/// Tokens of prompts that a step scores, at most: each needs a row of logits.
-constexpr int64_t kMostScored = 32;
-
 constexpr const char* kStepOptions =
     "a smaller prefill_chunk (--prefill-chunk), max_batch (--max-batch) or kv_memory (--kv-memory)";
 
-/// Pages of a cache in which no row ever waits for pages.
-int64_t most_pages(const Limits& limits) {
+/// Pages of a cache in which no request ever waits for pages.
+int64_t max_pages(const Limits& limits) {
   return std::min<int64_t>(limits.max_batch * pages_for(limits.max_context, limits.page_size),
                            std::numeric_limits<std::underlying_type_t<PageId>>::max());
 }
 
-/// Tokens of the largest step: all rows answer, or some take in a chunk of their prompts. A chunk
-/// may be given larger than all prompts together.
-int64_t most_tokens(const Limits& limits) {
+/// Tokens of the largest step: all requests decode, or some prefill a chunk. A chunk may be given
+/// larger than all prompts together.
+int64_t max_tokens(const Limits& limits) {
   const int64_t num_tokens =
       limits.max_batch + std::min(limits.prefill_chunk, limits.max_batch * limits.max_context);
   HEDDLE_CHECK(num_tokens <= std::numeric_limits<int32_t>::max(), "prefill_chunk is ",
@@ -45,18 +42,12 @@ int64_t most_tokens(const Limits& limits) {
   return num_tokens;
 }
 
-/// Of a SamplingTable: four arrays of 32 bits an entry, two of 64.
-size_t sampling_bytes(int64_t num_rows) {
-  return 4 * StagedArrays::bytes_for<float>(num_rows) +
-         2 * StagedArrays::bytes_for<int64_t>(num_rows);
-}
-
 model::StepLimits step_limits(const Limits& limits, int64_t num_pages) {
-  return {.num_tokens = most_tokens(limits),
+  return {.num_tokens = max_tokens(limits),
           .num_seqs = limits.max_batch,
-          .num_pages = num_pages + limits.max_batch,  // with a page for rows that pad a batch
-          .num_logit_rows = limits.max_batch + kMostScored,
-          .more_bytes = sampling_bytes(limits.max_batch)};
+          .num_pages = num_pages + limits.max_batch,  // with a page for what pads a batch
+          .num_logit_rows = limits.max_batch + kMaxScored,
+          .more_bytes = Sampler::staged_bytes(limits.max_batch)};
 }
 
 KvCache::Shape kv_shape(Device device, const model::Decoder& model, const Limits& limits) {
@@ -88,9 +79,9 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
                            model::LoraForm::of(device.type, model_.weights().activations)},
                 .vocabularies = {}},
       kv_shape_(kv_shape(device, model_, limits)),
-      // The weights are there by now, so they no longer count as available.
+      // The weights are loaded by now, so their memory no longer counts as available.
       pages_(choose_num_pages(limits.kv_memory, available_memory(device), kv_shape_,
-                              most_pages(limits))),
+                              max_pages(limits))),
       cache_(room_for("the KV cache", "a smaller kv_memory (--kv-memory)",
                       [&] {
                         const int64_t padding = device.type == DeviceType::kCpu ? 0 : 1;
@@ -106,16 +97,12 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
                        [&] {
                          return DeviceTensor(
                              device, DType::kFloat32,
-                             {limits.max_batch + kMostScored, files.config().vocab_size});
+                             {limits.max_batch + kMaxScored, files.config().vocab_size});
                        })),
-      sampling_(device, sampling_bytes(limits.max_batch)),
-      results_(device, limits.max_batch),
-      scored_logprob_(device, DType::kFloat32, {1}),
-      top_ids_(device, DType::kInt32, {1, kMaxTopLogprobs}),
-      tops_(device, DType::kFloat32, {1, kMaxTopLogprobs}),
+      sampler_(device, limits.max_batch),
       clock_(device) {
   reserve_workspace(0);
-  reserve_host_memory();
+  batch_.reserve(largest_step());
 }
 
 void ModelRunner::reserve_workspace(int max_rank) {
@@ -126,26 +113,11 @@ void ModelRunner::reserve_workspace(int max_rank) {
            [&] { context_.reserve_workspace(num_bytes); });
 }
 
-/// The limits of steps, with as many adapters of a row as there is room for.
+/// The limits of steps, with as many adapters of a request as there is room for.
 model::StepLimits ModelRunner::largest_step() const {
   model::StepLimits limits = step_limits(limits_, pages_.num_pages());
   limits.max_pairs = max_pairs_;
   return limits;
-}
-
-/// The largest step finds room in what the host writes for it.
-void ModelRunner::reserve_host_memory() {
-  const model::StepLimits limits = step_limits(limits_, pages_.num_pages());
-  batch_.reserve(limits);
-  const auto num_rows = static_cast<size_t>(limits.num_seqs);
-  SamplingColumns& columns = sampling_columns_;
-  for (auto* column : {&columns.temperature, &columns.top_p, &columns.min_p}) {
-    column->reserve(num_rows);
-  }
-  columns.top_k.reserve(num_rows);
-  scored_.reserve(static_cast<size_t>(kMostScored));
-  seqs_.reserve(num_rows);
-  for (auto* column : {&columns.seed, &columns.step}) column->reserve(num_rows);
 }
 
 int32_t ModelRunner::add_adapter(PreparedAdapter adapter) {
@@ -153,14 +125,14 @@ int32_t ModelRunner::add_adapter(PreparedAdapter adapter) {
   const auto& head = adapter.vocabulary.head;
   if (head && head->num_tokens() > logits_.view().size(1)) {
     logits_ = DeviceTensor(context_.exec().device, DType::kFloat32,
-                           {limits_.max_batch + kMostScored, head->num_tokens()});
+                           {limits_.max_batch + kMaxScored, head->num_tokens()});
     graphs_.clear();
   }
   const int max_rank = std::max(adapters_.layers.max_rank(), adapter.max_rank);
   reserve_workspace(max_rank);
   if (head) {
     context_.reserve_workspace(
-        head->workspace_bytes(context_.exec().device, limits_.max_batch + kMostScored));
+        head->workspace_bytes(context_.exec().device, limits_.max_batch + kMaxScored));
   }
   if (scratch_.reserve_plans(context_.exec().device, max_rank)) graphs_.clear();
   if (adapter.layers.has_affines()) {
@@ -178,11 +150,11 @@ std::string_view ModelRunner::runs_alone(const model::Adapter& adapter) const {
   return model::without_sum(context_.loading(), adapter, weights.embedding, weights.output);
 }
 
-void ModelRunner::reserve_for(const Sequence& row) {
-  if (std::ssize(row.uses) <= max_pairs_) return;
+void ModelRunner::reserve_for(const RowAdapters& adapters) {
+  if (std::ssize(adapters.uses) <= max_pairs_) return;
   const ScopedDevice on_device(context_.exec().device);
   model::StepLimits limits = largest_step();
-  limits.max_pairs = std::ssize(row.uses);
+  limits.max_pairs = std::ssize(adapters.uses);
   batch_.reserve(limits);
   context_.reserve_workspace(
       model_.workspace_bytes(context_.exec().device, limits, adapters_.layers.max_rank()));
@@ -191,9 +163,9 @@ void ModelRunner::reserve_for(const Sequence& row) {
   max_pairs_ = limits.max_pairs;
 }
 
-int64_t ModelRunner::num_input_tokens(int32_t slot) const {
-  const auto* const own = adapters_.vocabularies.embedding(slot);
-  return own == nullptr ? model_.config().vocab_size : own->num_tokens();
+void ModelRunner::reserve_adjustments(int64_t num_entries) {
+  const ScopedDevice on_device(context_.exec().device);
+  sampler_.reserve_adjustments(context_.exec().device, num_entries);
 }
 
 int64_t ModelRunner::num_logits(int32_t slot) const {
@@ -201,19 +173,17 @@ int64_t ModelRunner::num_logits(int32_t slot) const {
   return own == nullptr ? model_.config().vocab_size : own->num_tokens();
 }
 
-int32_t ModelRunner::slot_of_logits(int64_t row) const {
-  return batch_.seq_slots[size_t(batch_.logit_seqs[size_t(row)])];
+int64_t ModelRunner::width_of_logits(int64_t row) const {
+  return num_logits(batch_.seq_slots[size_t(batch_.logit_seqs[size_t(row)])]);
 }
 
-TensorView ModelRunner::logits() const {
-  return logits_.rows(static_cast<int64_t>(batch_.logit_tokens.size()));
-}
+TensorView ModelRunner::logits() const { return logits_.rows(std::ssize(batch_.logit_tokens)); }
 
 std::vector<float> ModelRunner::copy_logits() const {
   const ScopedDevice on_device(context_.exec().device);
   std::vector<float> values;
   for (int64_t row = 0; row < logits().size(0); ++row) {
-    const int64_t width = num_logits(slot_of_logits(row));
+    const int64_t width = width_of_logits(row);
     values.resize(values.size() + static_cast<size_t>(width));
     copy_to_host(context_.exec(), std::span(values).last(static_cast<size_t>(width)),
                  logits().narrow(0, row, 1).narrow(1, 0, width));
@@ -221,234 +191,91 @@ std::vector<float> ModelRunner::copy_logits() const {
   return values;
 }
 
-void ModelRunner::add_to_batch(Sequence& row, int64_t num_tokens) {
-  const int64_t end = row.num_cached + num_tokens;
-  const int64_t num_pages = pages_for(end, limits_.page_size);
-  const bool has_sources = context_.exec().device.type != DeviceType::kCpu;
-  row.pages.grow_to(num_pages);
-  for (int64_t position = row.num_cached; position < end; ++position) {
-    const bool is_known = position < std::ssize(row.tokens);
-    batch_.token_ids.push_back(is_known ? row.tokens[static_cast<size_t>(position)] : 0);
-    if (has_sources) batch_.sources.push_back(is_known ? -1 : row.drawn_at);
-    batch_.positions.push_back(static_cast<int32_t>(position));
-    batch_.slot_ids.push_back(position < row.active_from ? kNoAdapter : row.slot);
-  }
-  batch_.q_indptr.push_back(static_cast<int32_t>(batch_.num_tokens()));
-  for (const PageId page : row.pages.ids().first(static_cast<size_t>(num_pages))) {
-    batch_.pages.push_back(static_cast<int32_t>(page));
-  }
-  batch_.page_indptr.push_back(static_cast<int32_t>(batch_.pages.size()));
-  batch_.rotation_lengths.push_back(std::max(row.taken_in_at, end));
-  batch_.last_page_len.push_back(static_cast<int32_t>((end - 1) % limits_.page_size + 1));
-  if (row.scores_prompt && row.completion.token_ids.empty()) {
-    for (int64_t at = row.num_cached; at < std::min(end, row.prompt_tokens - 1); ++at) {
-      scored_.push_back({.row = &row,
-                         .position = at,
-                         .token = static_cast<int32_t>(batch_.num_tokens() - end + at),
-                         .seq = static_cast<int32_t>(batch_.seq_slots.size())});
-    }
-  }
-  batch_.seq_slots.push_back(row.slot);
+bool ModelRunner::can_overlap(const Sequence& sequence) const {
+  const RowRequest& request = sequence.request;
+  return context_.exec().device.type != DeviceType::kCpu &&
+         model_.config().recompute_above() == 0 && request.draws && request.top_logprobs == 0 &&
+         !request.scores_prompt && sequence.adjustment == nullptr &&
+         !has_vocabulary(sequence.adapters);
 }
 
-/// The adapters of the tokens that were added last, in a step that has a list of them.
-void ModelRunner::add_pairs(const Sequence& row, int64_t num_tokens) {
-  const model::AdapterUse alone{.slot = row.slot};
-  const std::span<const model::AdapterUse> uses =
-      row.uses.empty() ? std::span(&alone, 1) : std::span(row.uses);
-  for (int64_t i = batch_.num_tokens() - num_tokens; i < batch_.num_tokens(); ++i) {
-    if (batch_.slot_ids[size_t(i)] != kNoAdapter) {
-      for (const auto& [slot, scale] : uses) {
-        batch_.pair_slots.push_back(slot);
-        batch_.pair_scales.push_back(scale);
-      }
-    }
-    batch_.pair_starts.push_back(static_cast<int32_t>(batch_.pair_slots.size()));
-  }
-  batch_.max_pairs = std::max(batch_.max_pairs, std::ssize(uses));
-  batch_.seq_uses.emplace_back(row.uses);
+/// Whether an adapter of the request has an embedding or a head of its own.
+bool ModelRunner::has_vocabulary(const RowAdapters& adapters) const {
+  const model::AdapterVocabularies& own = adapters_.vocabularies;
+  const auto has = [&](int32_t slot) {
+    return own.embedding(slot) != nullptr || own.head(slot) != nullptr;
+  };
+  if (adapters.uses.empty()) return has(adapters.slot);
+  return std::ranges::any_of(adapters.uses, [&](const auto& use) { return has(use.slot); });
 }
 
-/// The rows' tokens; on a GPU drawn ones before those of prompts.
-void ModelRunner::fill_batch(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens) {
-  batch_.clear();
-  scored_.clear();
-  seqs_.assign(rows.size(), -1);
-  batch_.q_indptr.push_back(0);
-  batch_.page_indptr.push_back(0);
-  bool has_list = false;
-  for (size_t i = 0; i < rows.size(); ++i) has_list |= num_tokens[i] > 0 && !rows[i]->uses.empty();
-  if (has_list) batch_.pair_starts.push_back(0);
-  const bool has_paths = context_.exec().device.type != DeviceType::kCpu;
-  for (const bool drawn : {true, false}) {
-    for (size_t i = 0; i < rows.size(); ++i) {
-      if (num_tokens[i] == 0 || (has_paths && rows[i]->runs_drawn_token()) != drawn) continue;
-      seqs_[i] = static_cast<int32_t>(batch_.seq_slots.size());
-      add_to_batch(*rows[i], num_tokens[i]);
-      if (has_list) add_pairs(*rows[i], num_tokens[i]);
-    }
-    if (drawn) batch_.num_decode = batch_.num_seqs();
+StepHandle ModelRunner::launch(const StepSchedule& step) {
+  const ExecContext& ctx = context_.exec();
+  const ScopedDevice on_device(ctx.device);
+  fill_batch(batch_, step, limits_.page_size, ctx.device.type != DeviceType::kCpu);
+  const bool decodes_alone = batch_.num_decode == batch_.num_seqs();
+  const bool has_lists = !batch_.pair_starts.empty();
+  const bool is_recorded = step.overlaps && decodes_alone && !has_lists && !launches_block();
+  if (is_recorded) pad_batch(batch_, limits_.max_batch, pages_.num_pages());
+  const int64_t num_drawn = std::ssize(batch_.logit_tokens) - step.num_scored;
+  const auto add_more = [&](StagedArrays& arrays) { sampler_.stage(arrays, step, num_drawn); };
+  const model::StepInputs inputs = model_.stage(ctx, batch_, scratch_, add_more);
+  if (step.overlaps) clock_.begin(ctx);
+  if (is_recorded) {
+    compute_recorded(step, inputs);
+  } else {
+    compute(step, inputs);
   }
-  add_logits(rows, num_tokens);
+  if (step.overlaps) clock_.end(ctx);
+  sampler_.send(ctx);
+  for (const RowStep& row : step.rows) {
+    RowCache& cache = row.sequence->cache;
+    cache.num_cached += row.count;
+    if (row.num_logits == 0) continue;
+    cache.num_pending += static_cast<int32_t>(row.num_logits);
+    cache.drawn_at = static_cast<int32_t>(row.logits_begin + row.num_logits - 1);
+  }
+  return {&step};
 }
 
-/// The tokens of which a row draws: the last ones, in the order of the rows.
-void ModelRunner::add_logits(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens) {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const int64_t end = rows[i]->num_cached + num_tokens[i];
-    if (seqs_[i] < 0 || end < rows[i]->num_tokens()) continue;
-    batch_.add_logits(batch_.q_indptr[static_cast<size_t>(seqs_[i]) + 1] - 1, seqs_[i]);
+/// All that the device does in a step, from arrays that were staged.
+void ModelRunner::compute(const StepSchedule& step, const model::StepInputs& inputs) {
+  const ExecContext& ctx = context_.exec();
+  if (!batch_.sources.empty()) {
+    take_drawn_tokens(ctx, inputs.token_ids, sampler_.drawn(), inputs.sources);
   }
-}
-
-void ModelRunner::run(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens) {
-  const ScopedDevice on_device(context_.exec().device);
-  fill_batch(rows, num_tokens);
-  const auto num_drawing = static_cast<int64_t>(batch_.logit_tokens.size());
-  for (const Scored& scored : scored_) batch_.add_logits(scored.token, scored.seq);
-  model_.forward(context_.exec(), batch_, scratch_, cache_.layers(), adapters_, logits(),
+  model_.forward(ctx, batch_, inputs, scratch_, cache_.layers(), adapters_, logits(),
                  &lora_seconds_);
-  for (size_t i = 0; i < scored_.size(); ++i) {
-    score(*scored_[i].row, num_drawing + static_cast<int64_t>(i), scored_[i].position);
-  }
-  for (size_t i = 0; i < rows.size(); ++i) rows[i]->num_cached += num_tokens[i];
+  const auto widths = [this](int64_t row) { return width_of_logits(row); };
+  sampler_.draw(ctx, step, {logits(), widths});
 }
 
-void ModelRunner::limit_scored(std::span<Sequence* const> rows,
-                               std::span<int64_t> num_tokens) const {
-  int64_t left = kMostScored;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const Sequence& row = *rows[i];
-    if (!row.scores_prompt || !row.completion.token_ids.empty()) continue;
-    const int64_t wanted = row.prompt_tokens - 1 - row.num_cached;  // the last one scores nothing
-    if (num_tokens[i] > left && wanted > left) num_tokens[i] = left;
-    left -= std::min(num_tokens[i], std::max<int64_t>(wanted, 0));
-  }
+void ModelRunner::compute_recorded(const StepSchedule& step, const model::StepInputs& inputs) {
+  const auto any = [&](const auto& is_so) { return std::ranges::any_of(batch_.slot_ids, is_so); };
+  const bool any_adapter = any([](int32_t slot) { return slot >= 0; });
+  const bool any_affine = any([&](int32_t slot) { return adapters_.layers.has_affines(slot); });
+  graphs_.run(context_.exec(), {batch_.num_seqs(), any_adapter, any_affine},
+              adapters_.layers.version(), [&] { compute(step, inputs); });
 }
 
-/// Tells the row what its logits at a position of the prompt make of the token behind it.
-void ModelRunner::score(Sequence& row, int64_t logits_row, int64_t position) {
+StepTokens ModelRunner::collect(const StepHandle& handle) {
   const ExecContext& ctx = context_.exec();
-  const auto next = static_cast<size_t>(position + 1), k = static_cast<size_t>(row.top_logprobs);
-  Completion& to = row.completion;
-  sampling_.clear();
-  const ConstTensorView token = sampling_.add(std::span<const int32_t>(&row.tokens[next], 1));
-  sampling_.copy(ctx);
-  const bool has_top = k > 0;
-  const TensorView ids = has_top ? top_ids_.view().narrow(1, 0, row.top_logprobs) : TensorView{};
-  const TensorView tops = has_top ? tops_.view().narrow(1, 0, row.top_logprobs) : TensorView{};
-  const TensorView logprob = scored_logprob_.view();
-  const TensorView own =
-      logits().narrow(0, logits_row, 1).narrow(1, 0, num_logits(slot_of_logits(logits_row)));
-  token_logprobs(ctx, logprob, ids, tops, own, token);
-  copy_to_host(ctx, std::span(to.prompt_logprobs).subspan(next, 1), logprob);
-  if (!has_top) return;
-  copy_to_host(ctx, std::span(to.prompt_top_token_ids).subspan(next * k, k), ids);
-  copy_to_host(ctx, std::span(to.prompt_top_logprobs).subspan(next * k, k), tops);
-}
-
-/// The most likely tokens in the place of the one that is drawn.
-void ModelRunner::add_top_logprobs(Sequence& row, int64_t logits_row) {
-  const ExecContext& ctx = context_.exec();
-  const auto k = static_cast<size_t>(row.top_logprobs);
-  const TensorView ids = top_ids_.view().narrow(1, 0, row.top_logprobs);
-  const TensorView tops = tops_.view().narrow(1, 0, row.top_logprobs);
-  const TensorView own =
-      logits().narrow(0, logits_row, 1).narrow(1, 0, num_logits(slot_of_logits(logits_row)));
-  token_logprobs(ctx, scored_logprob_.view(), ids, tops, own,
-                 results_.token_ids(limits_.max_batch).narrow(0, logits_row, 1));
-  Completion& to = row.completion;
-  to.top_token_ids.resize(to.top_token_ids.size() + k);
-  to.top_logprobs.resize(to.top_logprobs.size() + k);
-  copy_to_host(ctx, std::span(to.top_token_ids).last(k), ids);
-  copy_to_host(ctx, std::span(to.top_logprobs).last(k), tops);
-}
-
-void ModelRunner::prepare(Sequence& row) const {
-  const auto length = static_cast<int64_t>(row.tokens.size());
-  const int64_t bound = model_.config().recompute_above();
-  const bool crosses = bound > 0 && row.taken_in_at <= bound && length > bound;
-  if (row.num_cached == 0 || crosses) {
-    row.num_cached = 0;
-    row.taken_in_at = length;
-    row.active_from = first_active(row);
+  const ScopedDevice on_device(ctx.device);
+  const StepSchedule& step = *handle.schedule;
+  const auto begin = std::chrono::steady_clock::now();
+  const StepTokens tokens = sampler_.receive();
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+  wait_seconds_ += waited.count();
+  clock_.count();
+  context_.check();
+  for (const RowStep& row : step.rows) {
+    if (row.is_alive()) row.sequence->cache.num_pending -= static_cast<int32_t>(row.num_logits);
   }
-}
-
-void ModelRunner::reserve_adjustments(int64_t num_entries) {
-  const ScopedDevice on_device(context_.exec().device);
-  adjusted_.reserve(context_.exec().device, limits_.max_batch, num_entries);
-}
-
-/// The table of `sample` for the rows, and greedy draws up to num_rows.
-SamplingTable ModelRunner::add_sampling(StagedArrays& arrays, std::span<Sequence* const> rows,
-                                        int64_t num_rows) {
-  SamplingColumns& columns = sampling_columns_;
-  for (auto* column : {&columns.temperature, &columns.top_p, &columns.min_p}) column->clear();
-  columns.top_k.clear();
-  for (auto* column : {&columns.seed, &columns.step}) column->clear();
-  for (const Sequence* row : rows) {
-    const SamplingOptions& options = row->sampling;
-    columns.temperature.push_back(options.temperature);
-    columns.top_k.push_back(options.top_k);
-    columns.top_p.push_back(options.top_p);
-    columns.min_p.push_back(options.min_p);
-    columns.seed.push_back(options.seed);
-    columns.step.push_back(std::ssize(row->completion.token_ids) + row->num_pending);
+  if (!step.overlaps) {
+    const auto widths = [this](int64_t row) { return width_of_logits(row); };
+    sampler_.report(ctx, step, {logits(), widths});
   }
-  const auto size = static_cast<size_t>(num_rows);
-  for (auto* column : {&columns.temperature, &columns.min_p}) column->resize(size, 0.0f);
-  columns.top_p.resize(size, 1.0f);
-  columns.top_k.resize(size, 0);
-  for (auto* column : {&columns.seed, &columns.step}) column->resize(size, 0);
-  return {.temperature = arrays.add(columns.temperature),
-          .top_k = arrays.add(columns.top_k),
-          .top_p = arrays.add(columns.top_p),
-          .min_p = arrays.add(columns.min_p),
-          .seed = arrays.add(columns.seed),
-          .step = arrays.add(columns.step)};
-}
-
-void ModelRunner::sample(std::span<Sequence* const> rows, std::span<int32_t> token_ids,
-                         std::span<float> logprobs) {
-  const ScopedDevice on_device(context_.exec().device);
-  const ExecContext& ctx = context_.exec();
-  sampling_.clear();
-  const SamplingTable table = add_sampling(sampling_, rows, std::ssize(rows));
-  sampling_.copy(ctx);
-  const TensorView of_rows = logits().narrow(0, 0, std::ssize(rows));
-  const bool adjusts = adjusted_.adjust(ctx, rows, of_rows);
-  const TensorView drawn = results_.token_ids(std::ssize(rows));
-  const TensorView drawn_logprobs = results_.logprobs(std::ssize(rows));
-  // Neighbours with as many logits are drawn at once.
-  for (int64_t begin = 0, end = 0; begin < drawn.size(0); begin = end) {
-    const int64_t width = num_logits(slot_of_logits(begin));
-    while (end < drawn.size(0) && num_logits(slot_of_logits(end)) == width) ++end;
-    const auto part = [&](const auto& column) { return column.narrow(0, begin, end - begin); };
-    heddle::sample(ctx, part(drawn), part(drawn_logprobs), part(logits()).narrow(1, 0, width),
-                   {.temperature = part(table.temperature),
-                    .top_k = part(table.top_k),
-                    .top_p = part(table.top_p),
-                    .min_p = part(table.min_p),
-                    .seed = part(table.seed),
-                    .step = part(table.step)});
-  }
-  if (adjusts) {
-    // Log-probabilities are the model's own.
-    adjusted_.restore(ctx, of_rows);
-    for (int64_t i = 0; i < drawn.size(0); ++i) {
-      if (rows[static_cast<size_t>(i)]->adjustment == nullptr) continue;
-      const TensorView own = logits().narrow(0, i, 1).narrow(1, 0, num_logits(slot_of_logits(i)));
-      token_logprobs(ctx, drawn_logprobs.narrow(0, i, 1), {}, {}, own, drawn.narrow(0, i, 1));
-    }
-  }
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i]->top_logprobs > 0 && rows[i]->draws) {
-      add_top_logprobs(*rows[i], static_cast<int64_t>(i));
-    }
-  }
-  results_.send(ctx, std::ssize(rows));
-  collect(token_ids, logprobs);
+  return tokens;
 }
 
 }  // namespace heddle

@@ -1,35 +1,36 @@
 #pragma once
 
-#include <map>
+#include <chrono>
 #include <optional>
-#include <span>
 #include <string_view>
-#include <tuple>
-#include <utility>
 #include <vector>
-
-#include "heddle/ops/sampling.h"
 
 #include "core/device_graph.h"
 #include "core/device_pool.h"
 #include "core/device_tensor.h"
-#include "core/staged_arrays.h"
 #include "engine/cache/kv_cache.h"
 #include "engine/cache/page_pool.h"
-#include "engine/rows/sequence.h"
-#include "engine/runner/adjusted_rows.h"
+#include "engine/rows/step_schedule.h"
 #include "engine/runner/engine_context.h"
+#include "engine/runner/sampler.h"
 #include "engine/runner/step_clock.h"
-#include "engine/runner/step_results.h"
+#include "engine/runner/step_graphs.h"
 #include "model/adapters/lora_tables.h"
 #include "model/decoder/decoder.h"
 #include "model/source/model_files.h"
 
 namespace heddle {
 
-/// A model with all memory that its steps need: activations, KV cache, logits, threads. The steps
-/// compute in memory of one device. The host writes what they are about, once a step, and reads the
-/// tokens that they draw.
+/// A step that was launched and is not collected yet. Until then the schedule stays where and as it
+/// is, except for StepSchedule::forget.
+struct StepHandle {
+  const StepSchedule* schedule;
+};
+
+/// A model with all memory that its steps need: activations, KV cache, logits, threads. A step
+/// computes in memory of one device: `launch` stages its inputs and launches its calls, `collect`
+/// waits for the tokens that it draws. A step that overlaps may be launched while one other is in
+/// flight; the next step of any other one is launched after it was collected.
 class ModelRunner {
  public:
   struct Limits {
@@ -45,13 +46,13 @@ class ModelRunner {
 
   [[nodiscard]] const model::Decoder& model() const { return model_; }
   [[nodiscard]] const ExecContext& exec() const { return context_.exec(); }
-  /// An adapter in memory of the device, on its way to a slot.
+  /// An adapter in memory of the device that has no slot yet.
   struct PreparedAdapter {
     model::LoraTables::Prepared layers{};
     model::AdapterVocabularies::Tables vocabulary{};
     int max_rank = 0;  // that it takes up in the tables
   };
-  /// Copies an adapter that fits the model. May run beside steps, in any thread.
+  /// Copies an adapter that fits the model. May run concurrently with steps, in any thread.
   [[nodiscard]] PreparedAdapter prepare_adapter(const model::Adapter& adapter) const;
   /// An adapter in host memory that the device can copy by itself.
   struct HostAdapter {
@@ -61,28 +62,28 @@ class ModelRunner {
   /// Whether the adapter, which fits the model, may be one: on a GPU, without an embedding and a
   /// head of its own.
   [[nodiscard]] bool can_stage(const model::Adapter& adapter) const;
-  /// Copies it there, in place of `old` where that is as large. May run beside steps, in any
-  /// thread.
+  /// Copies it there, in place of `old` where that is as large. May run concurrently with steps, in
+  /// any thread.
   [[nodiscard]] HostAdapter stage_adapter(const model::Adapter& adapter, HostAdapter old) const;
-  /// One on its way to the device; there where the device has come to `arrived`.
+  /// One that is being copied to the device; resident once `arrived` has passed.
   struct MovingAdapter {
     PreparedAdapter adapter;
     DeviceEvent arrived;
   };
-  /// Begins to copy it beside the steps, behind those that may still read the memory of adapters
-  /// that were removed. `adapter` stays until it has arrived.
+  /// Begins to copy it, after the steps in flight, which may still read the memory of adapters that
+  /// were removed, and concurrently with later ones. `adapter` outlives the copy.
   [[nodiscard]] MovingAdapter begin_move(const HostAdapter& adapter);
   /// Gives it a slot. Where it throws, the adapters are as they were.
   int32_t add_adapter(PreparedAdapter adapter);
-  /// Bytes that an adapter which fits the model takes, at most.
+  /// Upper bound of the bytes of an adapter that fits the model.
   [[nodiscard]] int64_t adapter_bytes(const model::Adapter& adapter) const;
-  /// Frees an adapter that no row uses any more.
+  /// Frees an adapter that no request uses any more.
   void remove_adapter(int32_t slot) noexcept;
-  /// The setting of an adapter because of which it stands in no list but alone with scale 1; empty:
-  /// there is none. aLoRA, whose sum begins within a prompt, is not looked at.
+  /// The setting of an adapter because of which it must be the only one of a request, with scale 1;
+  /// empty: none. aLoRA, whose sum begins within a prompt, is not looked at.
   [[nodiscard]] std::string_view runs_alone(const model::Adapter& adapter) const;
-  /// Makes room for steps with the row's list of adapters. Where it throws, nothing has changed.
-  void reserve_for(const Sequence& row);
+  /// Makes room for steps with this list of adapters. Where it throws, nothing has changed.
+  void reserve_for(const RowAdapters& adapters);
   [[nodiscard]] PagePool& pages() { return pages_; }
   [[nodiscard]] const PagePool& pages() const { return pages_; }
   [[nodiscard]] int64_t page_bytes() const { return kv_shape_.page_bytes(); }
@@ -90,120 +91,63 @@ class ModelRunner {
   [[nodiscard]] double lora_seconds() const { return lora_seconds_; }
   /// That the host has waited for what steps draw.
   [[nodiscard]] double wait_seconds() const { return wait_seconds_; }
-  /// Of the steps that were launched and collected.
+  /// Of the steps that overlap.
   [[nodiscard]] const StepClock& clock() const { return clock_; }
-  /// CUDA graphs that were recorded, and how long that took.
-  [[nodiscard]] int64_t num_graphs() const { return num_graphs_; }
-  [[nodiscard]] double graph_seconds() const { return graph_seconds_; }
+  [[nodiscard]] const StepGraphs& graphs() const { return graphs_; }
 
-  /// To be called before a row's share of a step is planned: finds out where an adapter with
-  /// invocation tokens begins to act, and a row that has become longer than
-  /// DecoderConfig::recompute_above is taken in anew.
-  void prepare(Sequence& row) const;
-  /// Of prompts that are scored a step takes in few tokens: lowers num_tokens so that it does.
-  void limit_scored(std::span<Sequence* const> rows, std::span<int64_t> num_tokens) const;
-  /// Runs the next num_tokens[i] tokens of each row (0: none) and advances their num_cached.
-  /// Afterwards there is one row of logits for each sequence that has no token left, in order.
-  /// Pages for these tokens must have been set aside. Asks for no memory. Where it throws, all rows
-  /// are as far as they were.
-  void run(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens);
-  /// Tokens that rows of the slot may have, and logits that they get: more or fewer than the base
-  /// model has where the adapter has a vocabulary of its own.
-  [[nodiscard]] int64_t num_input_tokens(int32_t slot) const;
+  /// Tokens that requests with the slot may draw: more or fewer than the base model has where the
+  /// adapter has a head of its own.
   [[nodiscard]] int64_t num_logits(int32_t slot) const;
-  /// A copy of all logits that the last run left, row after row, each with num_logits of its slot.
+  /// Room for penalties and biases: so many entries of RowAdjustment in all. Where it throws there
+  /// is as much as before.
+  void reserve_adjustments(int64_t num_entries);
+
+  /// Whether steps with this request may overlap: on a GPU, where nothing but the token itself
+  /// passes from one step to the next.
+  [[nodiscard]] bool can_overlap(const Sequence& sequence) const;
+  /// Stages and launches a step, and advances its sequences: their tokens count as cached, what
+  /// they draw as pending. Their pages must be reserved. Allocates nothing, except for a graph. On
+  /// a GPU it returns before the device is done; a step that overlaps and only decodes is a graph
+  /// from the second time on. Where it throws, all sequences are as they were.
+  [[nodiscard]] StepHandle launch(const StepSchedule& step);
+  /// Waits for the step that was launched first. Returns a token and a log-probability for each of
+  /// its logits, valid until the second next launch; they are not pending any more. Stores the
+  /// log-probabilities that its requests have reported.
+  [[nodiscard]] StepTokens collect(const StepHandle& handle);
+  /// A copy of all logits of the last step, in the order of the schedule, each row with num_logits
+  /// of its slot.
   [[nodiscard]] std::vector<float> copy_logits() const;
 
-  /// Room for what rows ask of their logits: so many entries of RowAdjustment in all. Where it
-  /// throws there is as much as before.
-  void reserve_adjustments(int64_t num_entries);
-  /// Draws the next token of each of the rows whose logits the last run left; writes one token and
-  /// log-probability each. Rows that ask for the most likely tokens are told them. Asks for no
-  /// memory.
-  void sample(std::span<Sequence* const> rows, std::span<int32_t> token_ids,
-              std::span<float> logprobs);
-
-  /// Whether `launch` may run steps of these rows: on a GPU, where nothing but the token itself
-  /// passes from one step of a row to the next.
-  [[nodiscard]] bool can_run_ahead(std::span<Sequence* const> rows) const;
-  /// Asks the device for run and sample of the rows that then have no token left, and waits for
-  /// nothing; `drawing` are these, in order. Their tokens are pending from here on, and a second
-  /// step may be launched before the first one is collected. Where every row has one drawn token,
-  /// the calls are a graph from the second time on. Throws as `run`.
-  void launch(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens,
-              std::span<Sequence* const> drawing);
-  /// Waits for what was launched first and was not collected; one token and log-probability for
-  /// each row that drew. The rows' pending tokens stay as they are.
-  void collect(std::span<int32_t> token_ids, std::span<float> logprobs);
-
  private:
-  /// Sequences, padded, whether any has an adapter, and whether one of these has affines.
-  using GraphKey = std::tuple<int64_t, bool, bool>;
-  /// The columns of a SamplingTable, [max_batch] each.
-  struct SamplingColumns {
-    std::vector<float> temperature, top_p, min_p;
-    std::vector<int32_t> top_k;
-    std::vector<int64_t> seed, step;
-  };
-
   [[nodiscard]] int max_rank_of(const model::Adapter& adapter) const;
   [[nodiscard]] std::vector<model::SliceAffine> affines_of(const ExecContext& ctx,
                                                            const model::Adapter& adapter) const;
   [[nodiscard]] std::optional<DType> rounded_to() const;
   void reserve_workspace(int max_rank);
   [[nodiscard]] model::StepLimits largest_step() const;
-  void reserve_host_memory();
-  void fill_batch(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens);
-  void add_to_batch(Sequence& row, int64_t num_tokens);
-  void add_logits(std::span<Sequence* const> rows, std::span<const int64_t> num_tokens);
-  void add_pairs(const Sequence& row, int64_t num_tokens);
-  void score(Sequence& row, int64_t logits_row, int64_t position);
-  [[nodiscard]] bool has_vocabulary(const Sequence& row) const;
-  void pad_batch(int64_t num_seqs);
-  void compute(const model::StepInputs& inputs, const SamplingTable& table, int64_t num_drawn);
-  void compute_recorded(const model::StepInputs& inputs, const SamplingTable& table,
-                        int64_t num_drawn);
-  void add_top_logprobs(Sequence& row, int64_t logits_row);
-  SamplingTable add_sampling(StagedArrays& arrays, std::span<Sequence* const> rows,
-                             int64_t num_rows);
+  [[nodiscard]] bool has_vocabulary(const RowAdapters& adapters) const;
+  void compute(const StepSchedule& step, const model::StepInputs& inputs);
+  void compute_recorded(const StepSchedule& step, const model::StepInputs& inputs);
   [[nodiscard]] TensorView logits() const;
-  [[nodiscard]] int32_t slot_of_logits(int64_t row) const;
+  [[nodiscard]] int64_t width_of_logits(int64_t row) const;
 
   Limits limits_;
   EngineContext context_;
   model::Decoder model_;
   DevicePool adapter_memory_;  // of those that were moved
-  DeviceEvent steps_so_far_;   // when the last move was begun
+  DeviceEvent steps_so_far_;   // that were launched when the last move began
   model::LoadedAdapters adapters_;
   KvCache::Shape kv_shape_;
   PagePool pages_;
   KvCache cache_;
   model::DecoderScratch scratch_;
   model::StepBatch batch_;
-  DeviceTensor logits_;  // [max_batch, num_logits of the widest so far] f32
-  /// A token of a prompt whose logits score the one behind it.
-  struct Scored {
-    Sequence* row;
-    int64_t position;
-    int32_t token, seq;  // among the step's
-  };
-  std::vector<int32_t> seqs_;   // [rows]: the sequence of each in the batch, -1: none
-  std::vector<Scored> scored_;  // of the step; their logits lie behind those of the rows that draw
-  AdjustedRows adjusted_;
-  SamplingColumns sampling_columns_;
+  DeviceTensor logits_;  // [max_batch + kMaxScored, the widest vocabulary so far] f32
+  Sampler sampler_;
   int64_t max_pairs_ = 0;  // adapters of a list that there is room for
-  StagedArrays sampling_;  // the table of `sample`, of steps that were not launched
-  StepResults results_;    // what it draws
-  /// Of steps of drawn tokens; absent where one has run and was not recorded. Of tables of this
-  /// version.
-  std::map<GraphKey, std::optional<DeviceGraph>> graphs_;
-  int64_t graphs_version_ = 0;
-  DeviceTensor scored_logprob_;  // [1]
-  DeviceTensor top_ids_, tops_;  // [1, kMaxTopLogprobs] i32 and f32
+  StepGraphs graphs_;
   StepClock clock_;
   double lora_seconds_ = 0, wait_seconds_ = 0;
-  int64_t num_graphs_ = 0;
-  double graph_seconds_ = 0;
 };
 
 }  // namespace heddle

@@ -8,7 +8,7 @@
 #include "engine/runner/model_runner.h"
 #include "model/adapters/finite_values.h"
 
-// ModelRunner's functions that bring adapters to its device and take them off.
+// ModelRunner's functions that load adapters to its device and evict them.
 
 namespace heddle {
 namespace {
@@ -65,7 +65,7 @@ ModelRunner::HostAdapter ModelRunner::stage_adapter(const model::Adapter& adapte
   const auto memory = [&](size_t num_bytes) {
     const bool is_as_large = old.layers.num_bytes() == num_bytes;
     StagingBytes reused = old.layers.release();
-    if (!is_as_large) reused = {};  // before more is asked for
+    if (!is_as_large) reused = {};  // before more is allocated
     if (!is_as_large || num_bytes == 0) return StagingBytes(ctx.device, num_bytes);
     std::memset(reused.get(), 0, num_bytes);
     return reused;
@@ -83,7 +83,7 @@ ModelRunner::MovingAdapter ModelRunner::begin_move(const HostAdapter& adapter) {
   const ExecContext ctx = context_.moving();
   MovingAdapter moving{.adapter = {.max_rank = adapter.max_rank},
                        .arrived = DeviceEvent(ctx.device)};
-  // Memory that was given back in the order of the steps is free to take behind them.
+  // Memory that was freed in the order of the steps can be allocated after them.
   steps_so_far_.record(context_.exec());
   steps_so_far_.hold(ctx);
   moving.adapter.layers = model::LoraTables::place(

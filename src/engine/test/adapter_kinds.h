@@ -22,7 +22,7 @@ class KindAdapter {
   enum class With { kNothing, kMagnitude, kBias };
 
   explicit KindAdapter(const model::ref::Llama& base) : merged(base) {
-    if (base.output.empty()) merged.output = base.embedding;  // what follows tells them apart
+    if (base.output.empty()) merged.output = base.embedding;  // what follows makes them differ
   }
 
   KindAdapter& projections(const std::vector<int>& targets, With with) {

@@ -140,7 +140,7 @@ TEST_P(AdapterKinds, EqualTheModelWithTheAdapterInItsWeights) {
             testing::logits_tolerance());
 }
 
-/// Whatever runs beside a row, prompts and answers, also rows of no such kind.
+/// Whatever runs concurrently with a row, prompts and answers, also rows of no such kind.
 TEST_P(AdapterKinds, RowsKeepTheirBits) {
   std::vector<Request> requests;
   const auto add_request = [&](const std::string& adapter) {

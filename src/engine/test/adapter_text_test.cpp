@@ -17,7 +17,7 @@ namespace {
 namespace llama = model::llama;
 using model::ref::Llama;
 
-/// A tokenizer.json with these tokens, and "<x>" behind them, of which `tokens` may be merged from
+/// A tokenizer.json with these tokens, and "<x>" after them, of which `tokens` may be merged from
 /// nothing.
 std::string tokenizer_json(const std::vector<std::string>& tokens) {
   nlohmann::json vocabulary = nlohmann::json::object();

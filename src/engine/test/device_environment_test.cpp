@@ -1,4 +1,4 @@
-// Where HEDDLE_TEST_DEVICE asks for a GPU and there is none, all tests are skipped, or the program
+// Where HEDDLE_TEST_DEVICE requests a GPU and none exists, all tests are skipped, or the program
 // fails with HEDDLE_REQUIRE_CUDA=1, which tools/gpu_check sets.
 #include <cstdlib>
 #include <string_view>

@@ -1,4 +1,4 @@
-// What an answer says, with models that say what they are told: ends, stop strings, characters of
+// What an answer says, with models that say what the test wants: ends, stop strings, characters of
 // several tokens, draws.
 #include <algorithm>
 #include <cmath>
@@ -110,7 +110,7 @@ TEST(EngineAnswer, EndsAtEveryEndTokenUnlessItIsToldNotTo) {
   for (const char* const which : {"eos", "eot"}) {
     testing::TinyVocabulary vocabulary{.tokens = {"a", "b", "c", "<eos>", "d", "<eot>"},
                                        .ends = {{"eos", 3}, {"eot", 5}}};
-    // From the last token on: up to "c", and up to "d" where the answer begins behind <eos>.
+    // From the last token on: up to "c", and up to "d" where the answer begins after <eos>.
     const ScriptedModel model(vocabulary, testing::one_after_another(6));
     Engine engine(options_for(model));
     const bool is_eos = std::string(which) == "eos";
@@ -194,7 +194,7 @@ ScriptedModel alphabet() {
   return {vocabulary, logits};
 }
 
-/// A word is forbidden as the answer's beginning, within it and behind a space, where it is another
+/// A word is forbidden as the answer's beginning, within it and after a space, where it is another
 /// token; and nothing else is that only begins like it.
 TEST(EngineAnswer, HasNoBadWordBehindASpace) {
   const ScriptedModel model = alphabet();
@@ -207,9 +207,9 @@ TEST(EngineAnswer, HasNoBadWordBehindASpace) {
   EXPECT_EQ(next(0, {}), 1);
   EXPECT_EQ(next(5, {}), 4);
   for (const char* word : {"b", " b", "  b"}) {
-    EXPECT_NE(next(0, {word}), 1) << "behind a space";
+    EXPECT_NE(next(0, {word}), 1) << "after a space";
     EXPECT_NE(next(5, {word}), 4) << "within a word";
-    EXPECT_EQ(next(1, {word}), 2) << "what comes behind it";
+    EXPECT_EQ(next(1, {word}), 2) << "what follows it";
     EXPECT_NE(next(0, {"d", word}), 1) << "not the first of them alone";
   }
   EXPECT_NE(next(3, {"a"}), 0) << "at the answer's beginning";

@@ -21,7 +21,7 @@ inline Request endless_request(std::vector<int32_t> prompt, int64_t max_tokens) 
   return request;
 }
 
-/// What one request has become, and how often it was told so.
+/// The outcome of one request, and how often it was reported.
 struct Outcome {
   Completion completion{};
   std::string streamed{};

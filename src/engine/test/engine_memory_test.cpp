@@ -91,7 +91,7 @@ RunResult run(Engine& engine, const std::vector<Request>& requests, int64_t& cou
   return result;
 }
 
-/// Rows that ended otherwise than undisturbed, and were told why; all others have the same bits.
+/// Rows that ended otherwise than undisturbed, and have a reason; all others have the same bits.
 int count_failed(const RunResult& got, const RunResult& want) {
   int num_failed = 0;
   for (size_t i = 0; i < kNumRows; ++i) {

@@ -90,7 +90,7 @@ class RandomModel {
   std::string text_;
 };
 
-/// A model that says what it is told: the logits after a token depend on that token alone.
+/// A model that says what the test wants: the logits after a token depend on that token alone.
 class ScriptedModel {
  public:
   /// logits[t]: what follows token t, by id; ids that are not there have -30.

@@ -79,7 +79,7 @@ TEST_F(SubmitEach, RowsShareWhatTheirAdaptersLeaveAsItIs) {
 }
 
 /// Whoever comes first computes what the others take over, and that is what their own adapters
-/// leave as it is: the base model behind an adapter computes all of it.
+/// leave as it is: the base model after an adapter computes all of it.
 TEST_F(SubmitEach, TheirOrderChangesNoRow) {
   struct Order {
     std::vector<size_t> entries;  // of `each`
@@ -113,7 +113,7 @@ TEST_F(SubmitEach, TheirOrderChangesNoRow) {
   }
 }
 
-/// The pages of a row that has ended are given up where nobody could go on otherwise.
+/// The pages of a row that has ended are evicted where no request could go on otherwise.
 TEST_F(SubmitEach, SharingNeedsNoMoreMemoryThanOneRow) {
   Engine probe = engine_with({.max_batch = 1});
   const int64_t page_bytes = probe.options().kv_memory / probe.load().num_pages;
@@ -146,7 +146,7 @@ TEST_F(SubmitEach, ARowOutlivesTheOneThatItSharesWith) {
   }
 }
 
-/// A row runs all tokens that it tells the log-probabilities of.
+/// A row computes all tokens whose log-probabilities it reports.
 TEST_F(SubmitEach, RowsThatScoreTheirPromptShareNothing) {
   Engine engine = engine_with({.max_batch = 8});
   Request row = request(2);
@@ -175,14 +175,14 @@ TEST_F(SubmitEach, SamplesShareThePromptAndDrawWithSeedsOfTheirOwn) {
     row.sampling = {.temperature = 1.5f, .seed = static_cast<int64_t>(seed)};
     const std::vector<RequestId> ids = engine.submit_each(row, sample_variants(5));
     std::vector<testing::Outcome> outcomes(ids.size());
-    int64_t most_pages = 0;
+    int64_t max_pages = 0;
     while (engine.num_unfinished() > 0) {
       testing::take(engine.step(), ids.front(), outcomes);
-      most_pages = std::max(most_pages, engine.load().num_pages - engine.load().num_free_pages);
+      max_pages = std::max(max_pages, engine.load().num_pages - engine.load().num_free_pages);
     }
     testing::expect_idle(engine);
     EXPECT_EQ(engine.stats().prefill_tokens, 20 + 4 * 2) << "18 of 20 tokens are in whole pages";
-    EXPECT_EQ(most_pages, 6 + 3 * 3) << "6 pages that all have, 3 of each row that runs";
+    EXPECT_EQ(max_pages, 6 + 3 * 3) << "6 pages that all have, 3 of each row that runs";
     Engine fresh = engine_with({.max_batch = 1});
     for (size_t i = 0; i < 5; ++i) {
       row.sampling.seed = static_cast<int64_t>(seed + i);

@@ -107,7 +107,7 @@ inline double logits_tolerance(int64_t num_layers = 2) {
   return 2 * kRounding<bfloat16> * std::sqrt(17.0 * static_cast<double>(num_layers) + 3.0);
 }
 
-/// The same of log-probabilities, absolute: of logits, and of the logarithm of a sum that is as
+/// The bound of log-probabilities, absolute: of logits, and of the logarithm of a sum that is as
 /// near as they are.
 inline double logprob_tolerance(const std::vector<double>& logits) {
   if (is_on_cpu()) return 1e-3;

@@ -26,7 +26,7 @@ void expect_logits(Engine& engine, const std::string& adapter, const Llama& mode
       << "adapter \"" << adapter << '"';
 }
 
-/// Alone with the base model, whatever its place in the tables, and beside one of a higher rank
+/// Alone with the base model, whatever its place in the tables, and with one of a higher rank
 /// that came later.
 TEST(TinyModelAdapters, EachRequestHasItsOwn) {
   const Llama base = model::random_llama(testing::tiny_config(), true);
@@ -104,7 +104,7 @@ TEST(TinyModelAdapters, AnOwnTokenIsWithinTheHeadThatIsTied) {
   }
 }
 
-/// More tokens than the base model has, drawn and greedy, beside rows of the base model.
+/// More tokens than the base model has, drawn and greedy, in a batch with rows of the base model.
 TEST(TinyModelAdapters, OneMayHaveMoreTokens) {
   const Llama base = model::random_llama(testing::tiny_config(), true);
   Llama wide = base;
@@ -131,9 +131,10 @@ TEST(TinyModelAdapters, OneMayHaveMoreTokens) {
   const Completion before = testing::run_all(engine, {plain}).front();
   (void)engine.add_adapter("wide", folder.path().string());
   const double seconds = engine.stats().device_seconds;
-  testing::expect_same(testing::run_all(engine, {plain}).front(), before, "beside the adapter");
+  testing::expect_same(testing::run_all(engine, {plain}).front(), before,
+                       "with the adapter loaded");
   EXPECT_EQ(engine.stats().device_seconds > seconds, !testing::is_on_cpu())
-      << "steps without its rows are asked for one ahead on a GPU";
+      << "steps without its rows overlap on a GPU";
   EXPECT_EQ(engine.stats().graphs > 0, !testing::is_on_cpu()) << "and recorded";
   EXPECT_EQ(engine.stats().graph_seconds > 0, !testing::is_on_cpu());
   expect_logits(engine, "wide", wide);
@@ -235,7 +236,7 @@ TEST_F(TinyModelAdapterChanges, OneMayComeWhileRowsRun) {
   EXPECT_EQ(engine.adapter_names(), (std::vector<std::string>{"a", "b"}));
 }
 
-/// Whether a row waits, takes in its prompt or answers when its adapter goes.
+/// Whether a row waits, prefills or decodes when its adapter is removed.
 TEST_F(TinyModelAdapterChanges, RowsEndWithTheWeightsThatTheyBeganWith) {
   for (const int num_steps : {0, 1, 6}) {
     for (const bool is_replaced : {false, true}) {
@@ -355,7 +356,7 @@ TEST_F(TinyModelAdapterLists, AddUpByTheirScales) {
   }
 }
 
-/// Whatever runs beside a row, whoever came first, however the steps are cut.
+/// Whatever runs concurrently with a row, whichever came first, however the steps are cut.
 TEST_F(TinyModelAdapterLists, RowsKeepTheirBits) {
   std::vector<Request> rows = {request({{"a", 0.5f}, {"b", 2.0f}}),
                                request({}),
@@ -442,7 +443,7 @@ TEST_F(TinyModelAdapterLists, TheHeadOfOneWithInvocationTokensActsFromTheseOn) {
   folder.write("adapter_model.safetensors", tensors.build());
   folder.write("adapter_config.json", R"({"peft_type": "LORA", "r": 1, "target_modules": )"
                                       R"(["lm_head"], "alora_invocation_tokens": [7, 8]})");
-  std::vector<float> told[4];  // in chunks of 3 and 20, then without the adapter
+  std::vector<float> reported[4];  // in chunks of 3 and 20, then without the adapter
   for (const int chunk : {3, 20}) {
     Engine engine = model.engine({.prefill_chunk = chunk});
     (void)engine.add_adapter("head", folder.path().string());
@@ -451,11 +452,11 @@ TEST_F(TinyModelAdapterLists, TheHeadOfOneWithInvocationTokensActsFromTheseOn) {
     (*row.token_ids)[13] = 7;
     (*row.token_ids)[14] = 8;
     row.max_tokens = 0;
-    told[chunk == 3 ? 0 : 1] = testing::run_all(engine, {row})[0].prompt_logprobs;
+    reported[chunk == 3 ? 0 : 1] = testing::run_all(engine, {row})[0].prompt_logprobs;
     row.adapters = {};
-    told[chunk == 3 ? 2 : 3] = testing::run_all(engine, {row})[0].prompt_logprobs;
+    reported[chunk == 3 ? 2 : 3] = testing::run_all(engine, {row})[0].prompt_logprobs;
   }
-  const std::span<const float> list(told[0]), whole(told[1]), plain(told[2]);
+  const std::span<const float> list(reported[0]), whole(reported[1]), plain(reported[2]);
   ASSERT_EQ(list.size(), 20u);
   EXPECT_TRUE(testing::same_bits<float>(list.subspan(1), whole.subspan(1)));
   EXPECT_TRUE(testing::same_bits<float>(list.subspan(1, 13), plain.subspan(1, 13)));

@@ -22,7 +22,7 @@ double error_of(const std::vector<float>& logits, const Llama& model,
   return testing::relative_error<float>(logits, model::ref::logits(model, tokens));
 }
 
-/// The engine's logits are the model's for prompts that are taken in at once and in pieces.
+/// The engine's logits are the model's for prompts that are prefilled at once and in chunks.
 void expect_the_reference(const Llama& model) {
   const testing::TinyModel file(model);
   Engine engine = file.engine({.page_size = 3, .prefill_chunk = 5});
@@ -34,7 +34,7 @@ void expect_the_reference(const Llama& model) {
   }
 }
 
-/// As above, and `other`, the model without the setting, is told apart by a prompt of 30 tokens. On
+/// As above, and `other`, the model without the setting, differs after a prompt of 30 tokens. On
 /// a GPU, whose errors may be as large as what the setting changes, it is the one further away.
 void expect_the_setting_counts(const Llama& model, const Llama& other) {
   expect_the_reference(model);
@@ -46,7 +46,18 @@ void expect_the_setting_counts(const Llama& model, const Llama& other) {
   EXPECT_GT(error_of(logits, other, tokens), least);
 }
 
-/// Keys are rounded behind their rotation, once: a model that does so in double is much nearer than
+/// Of a setting of the configuration.
+using Change = void (*)(DecoderConfig& config);
+void expect_the_setting_counts(Change with, Change without) {
+  DecoderConfig config = testing::tiny_config();
+  with(config);
+  const Llama model = random_llama(config, false);
+  Llama plain = model;
+  without(plain.config);
+  expect_the_setting_counts(model, plain);
+}
+
+/// Keys are rounded after their rotation, once: a model that does so in double is much nearer than
 /// one that does not. Not equal, since what lies between two numbers of 16 bits may go either way.
 TEST(TinyModelLogits, KeysAndValuesAreRoundedToTheTypeOfTheCache) {
   if (!testing::is_on_cpu()) GTEST_SKIP() << "the cache has the type of the activations";
@@ -87,12 +98,8 @@ TEST(TinyModelLogits, AHeadOfItsOwnIsTaken) {
 }
 
 TEST(TinyModelLogits, PositionsAreScaledLinearly) {
-  DecoderConfig config = testing::tiny_config();
-  config.rotations[0].params.scale = 4.0;
-  const Llama model = random_llama(config, false);
-  Llama plain = model;
-  plain.config.rotations[0].params.scale = 1.0;
-  expect_the_setting_counts(model, plain);
+  expect_the_setting_counts([](DecoderConfig& c) { c.rotations[0].params.scale = 4.0; },
+                            [](DecoderConfig& c) { c.rotations[0].params.scale = 1.0; });
 }
 
 TEST(TinyModelLogits, FrequenciesAreDividedByTheFactorsOfTheFile) {
@@ -119,31 +126,19 @@ TEST(TinyModelLogits, FactorsOfWideHeads) {
 }
 
 TEST(TinyModelLogits, BaseOfTheFrequencies) {
-  DecoderConfig config = testing::tiny_config();
-  config.rotations[0].params.theta = 50.0;
-  const Llama model = random_llama(config, false);
-  Llama plain = model;
-  plain.config.rotations[0].params.theta = 1e4;
-  expect_the_setting_counts(model, plain);
+  expect_the_setting_counts([](DecoderConfig& c) { c.rotations[0].params.theta = 50.0; },
+                            [](DecoderConfig& c) { c.rotations[0].params.theta = 1e4; });
 }
 
 TEST(TinyModelLogits, PartOfAHeadTurns) {
-  DecoderConfig config = testing::tiny_config();
-  config.head_dim = 10;
-  config.rotations[0].params.rotary_dim = 6;
-  const Llama model = random_llama(config, false);
-  Llama whole = model;
-  whole.config.rotations[0].params.rotary_dim = 10;
-  expect_the_setting_counts(model, whole);
+  expect_the_setting_counts(
+      [](DecoderConfig& c) { c.head_dim = 10, c.rotations[0].params.rotary_dim = 6; },
+      [](DecoderConfig& c) { c.rotations[0].params.rotary_dim = 10; });
 }
 
 TEST(TinyModelLogits, EpsilonOfTheNorm) {
-  DecoderConfig config = testing::tiny_config();
-  config.rms_epsilon = 0.25f;
-  const Llama model = random_llama(config, false);
-  Llama plain = model;
-  plain.config.rms_epsilon = 1e-5f;
-  expect_the_setting_counts(model, plain);
+  expect_the_setting_counts([](DecoderConfig& c) { c.rms_epsilon = 0.25f; },
+                            [](DecoderConfig& c) { c.rms_epsilon = 1e-5f; });
 }
 
 TEST(TinyModelLogits, HeadsOfEveryGroupingAndWidth) {

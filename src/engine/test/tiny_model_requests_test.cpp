@@ -1,4 +1,4 @@
-// What an engine refuses, counts and tells of a cancelled request, on a small random model.
+// What an engine refuses, counts and reports of a cancelled request, on a small random model.
 #include <gtest/gtest.h>
 
 #include "engine/test/tiny_model.h"
@@ -73,7 +73,7 @@ TEST_F(TinyModelRequests, TheContextIsWithinTheModels) {
   EXPECT_EQ(model.engine().options().max_context, 64);
 }
 
-/// What may become a stop string is held until the answer ends, then told.
+/// What may become a stop string is held until the answer ends, then reported.
 TEST_F(TinyModelRequests, HeldTextIsToldAtTheEnd) {
   Request request = request_of({'a'}, 4);
   request.stop = {"dezzz"};
@@ -138,7 +138,7 @@ TEST_F(TinyModelRequests, MayBePaused) {
   EXPECT_TRUE(engine.set_paused(first, true));
   for (int step = 0; step < 20; ++step) testing::take(engine.step(), first, outcomes);
   EXPECT_EQ(outcomes[0].num_completions, 0);
-  // On a GPU a second step was under way.
+  // On a GPU a second step was in flight.
   EXPECT_EQ(outcomes[0].streamed, testing::is_on_cpu() ? "b" : "bc");
   EXPECT_EQ(outcomes[1].num_completions, 1);
   EXPECT_EQ(engine.load().num_running, 1);
@@ -220,7 +220,7 @@ TEST_F(TinyModelRequests, TheModelIsToldAsItIs) {
             2 * 256 * 256 + 3 * 256 + 256 * (48 + 48 + 16 + 16) + 3 * 256 * 40);
 }
 
-/// An answer goes on while a prompt is taken in: its token is no prompt's, nor of a decode step.
+/// An answer goes on while a prompt is prefilled: its token is no prompt's, nor of a decode step.
 TEST_F(TinyModelRequests, AreCountedWhereAPromptMeetsAnAnswer) {
   (void)run_all(engine, {request_of(byte_tokens("a"), 3), request_of(byte_tokens("abcdef"), 2)});
   // 1 and 4 tokens of prompts; one of the answer and 2; one of each answer.

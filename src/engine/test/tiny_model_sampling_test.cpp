@@ -38,7 +38,7 @@ Drawn draw(const std::vector<float>& logits, const SamplingOptions& options, int
   return drawn;
 }
 
-/// What the request makes of logits [vocab_size] behind its prompt and these tokens: biases, then
+/// What the request makes of logits [vocab_size] after its prompt and these tokens: biases, then
 /// repetition of prompt and answer, then frequency and presence of the answer.
 std::vector<float> adjusted(std::vector<float> logits, const Request& request,
                             const std::vector<int32_t>& answer) {
@@ -87,14 +87,38 @@ const std::vector<std::pair<const char*, SamplingOptions>> kOneFieldSet = {
     {"seed", {.temperature = 1.5f, .seed = 8}},
     {"a seed of 64 bits", {.temperature = 1.5f, .seed = 7 + (int64_t{1} << 40)}}};
 
+/// log softmax of the model's logits after these tokens, in double, and how far from it the
+/// engine's may be.
+struct LogSoftmax {
+  std::vector<double> values;
+  double tolerance;
+};
+LogSoftmax log_softmax(const model::ref::Llama& model, const std::vector<int32_t>& tokens) {
+  std::vector<double> logits = model::ref::logits(model, tokens);
+  const double tolerance = testing::logprob_tolerance(logits);
+  double sum = 0;
+  for (const double x : logits) sum += std::exp(x);
+  for (double& x : logits) x -= std::log(sum);
+  return {std::move(logits), tolerance};
+}
+
 class TinyModelSampling : public ::testing::Test {
  protected:
-  /// The answer is that of the definition. On a GPU it is as long: the logits behind an answer that
+  /// The answer is that of the definition. On a GPU it is as long: the logits after an answer that
   /// is given as a prompt have other bits there, which may change a draw.
   void expect_drawn(const Completion& answer, const Request& request) {
     ASSERT_EQ(std::ssize(answer.token_ids), request.max_tokens) << answer.error;
     if (!testing::is_on_cpu()) return;
     EXPECT_EQ(answer.token_ids, tokens_of(answer_of(engine, request)));
+  }
+  /// Neither temperature nor filters nor penalties show in its log-probabilities.
+  void expect_logprobs(const Completion& answer, std::vector<int32_t> tokens) {
+    ASSERT_EQ(answer.logprobs.size(), answer.token_ids.size());
+    for (size_t t = 0; t < answer.token_ids.size(); ++t) {
+      const LogSoftmax want = log_softmax(model, tokens);
+      tokens.push_back(answer.token_ids[t]);
+      EXPECT_NEAR(answer.logprobs[t], want.values[size_t(tokens.back())], want.tolerance);
+    }
   }
 
   model::ref::Llama model = model::random_llama(testing::tiny_config(), true);
@@ -129,8 +153,8 @@ TEST_F(TinyModelSampling, DrawsDoNotDependOnThePromptsLength) {
   }
 }
 
-/// Rows with penalties beside rows without: each is the definition's, and log-probabilities are
-/// those of the model.
+/// Rows with and without penalties in one batch: each is the definition's, and log-probabilities
+/// are those of the model.
 TEST_F(TinyModelSampling, PenaltiesAndBiasesReachTheDraw) {
   const Request plain = testing::request_of(testing::random_tokens(9), 20, kPlain);
   std::vector<Request> requests(7, plain);
@@ -149,33 +173,9 @@ TEST_F(TinyModelSampling, PenaltiesAndBiasesReachTheDraw) {
     if (i > 0) {
       EXPECT_NE(answers[i].token_ids, answers[0].token_ids);
     }
-    std::vector<int32_t> tokens = *requests[i].token_ids;
-    for (size_t t = 0; t < answers[i].token_ids.size(); ++t) {
-      const std::vector<double> logits = model::ref::logits(model, tokens);
-      double sum = 0;
-      for (const double x : logits) sum += std::exp(x);
-      const int32_t token = answers[i].token_ids[t];
-      EXPECT_NEAR(answers[i].logprobs[t], logits[static_cast<size_t>(token)] - std::log(sum),
-                  testing::logprob_tolerance(logits));
-      tokens.push_back(token);
-    }
+    expect_logprobs(answers[i], *requests[i].token_ids);
     testing::expect_same(testing::run_all(engine, {requests[i]}).front(), answers[i], "alone");
   }
-}
-
-/// log softmax of the model's logits behind these tokens, in double, and how far from it the
-/// engine's may be.
-struct LogSoftmax {
-  std::vector<double> values;
-  double tolerance;
-};
-LogSoftmax log_softmax(const model::ref::Llama& model, const std::vector<int32_t>& tokens) {
-  std::vector<double> logits = model::ref::logits(model, tokens);
-  const double tolerance = testing::logprob_tolerance(logits);
-  double sum = 0;
-  for (const double x : logits) sum += std::exp(x);
-  for (double& x : logits) x -= std::log(sum);
-  return {std::move(logits), tolerance};
 }
 
 /// k tokens by falling log-probability, each with that of the model.
@@ -189,8 +189,8 @@ void expect_top(std::span<const int32_t> ids, std::span<const float> logprobs,
   }
 }
 
-/// Prompts longer than what a step scores, beside rows that draw: each token of prompt and answer
-/// is told the model's own, whatever the row's penalties are, and the answer is as without.
+/// Prompts longer than what a step scores, in a batch with rows that decode: each token of prompt
+/// and answer has the model's own, whatever the row's penalties are, and the answer is as without.
 TEST_F(TinyModelSampling, TopAndPromptLogProbabilitiesAreThoseOfTheModel) {
   std::vector<Request> requests;
   for (const int64_t length : {1, 2, 40, 45}) {
@@ -234,15 +234,15 @@ TEST_F(TinyModelSampling, TopAndPromptLogProbabilitiesAreThoseOfTheModel) {
       EXPECT_TRUE(testing::same_bits<float>(std::span(alone.prompt_logprobs).subspan(1),
                                             std::span(answer.prompt_logprobs).subspan(1)));
     }
-    Request untold = requests[r];
-    if (untold.max_tokens == 0) continue;
-    untold.top_logprobs = 0;
-    untold.prompt_logprobs = false;
-    testing::expect_same(testing::run_all(engine, {untold}).front(), answer, "told less");
+    Request plain = requests[r];
+    if (plain.max_tokens == 0) continue;
+    plain.top_logprobs = 0;
+    plain.prompt_logprobs = false;
+    testing::expect_same(testing::run_all(engine, {plain}).front(), answer,
+                         "without log-probabilities");
   }
 }
 
-/// Neither temperature nor filters show in the log-probability of a drawn token.
 TEST_F(TinyModelSampling, LogProbabilitiesAreThoseOfTheModel) {
   std::vector<Request> requests;
   for (const auto& [field, sampling] : kOneFieldSet) {
@@ -251,17 +251,8 @@ TEST_F(TinyModelSampling, LogProbabilitiesAreThoseOfTheModel) {
   const std::vector<Completion> answers = testing::run_all(engine, requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     SCOPED_TRACE(kOneFieldSet[i].first);
-    std::vector<int32_t> tokens = *requests[i].token_ids;
     ASSERT_EQ(answers[i].logprobs.size(), 10u);
-    for (size_t t = 0; t < 10; ++t) {
-      const std::vector<double> logits = model::ref::logits(model, tokens);
-      double sum = 0;
-      for (const double x : logits) sum += std::exp(x);
-      const int32_t token = answers[i].token_ids[t];
-      EXPECT_NEAR(answers[i].logprobs[t], logits[static_cast<size_t>(token)] - std::log(sum),
-                  testing::logprob_tolerance(logits));
-      tokens.push_back(token);
-    }
+    expect_logprobs(answers[i], *requests[i].token_ids);
   }
 }
 

@@ -14,7 +14,7 @@ namespace {
 using enum AdapterPlace;
 using Rows = std::vector<std::vector<int32_t>>;
 using Numbers = std::vector<int32_t>;
-using enum RowPlan;
+using enum Admission;
 
 /// The plan for rows that want these adapters.
 AdapterPlan planned(std::vector<PlannedAdapter> adapters, const Rows& rows,

@@ -15,9 +15,9 @@ namespace {
 
 TEST(PagePool, GivesEveryPageOnceThenNothing) {
   PagePool pool(3);
-  std::optional<RowPages> row = pool.reserve(2);
+  std::optional<ReservedPages> row = pool.reserve(2);
   ASSERT_TRUE(row);
-  EXPECT_EQ(pool.num_free(), 1) << "set aside, not taken yet";
+  EXPECT_EQ(pool.num_free(), 1) << "reserved, not allocated yet";
   EXPECT_FALSE(pool.reserve(2));
   EXPECT_EQ(pool.num_free(), 1);
   row->grow_to(2);
@@ -32,7 +32,7 @@ TEST(PagePool, NeverGivesAPageThatIsInUse) {
   constexpr int64_t kNumPages = 50;
   PagePool pool(kNumPages);
   struct Row {
-    RowPages pages;
+    ReservedPages pages;
     int64_t reserved;
   };
   std::list<Row> rows;
@@ -41,7 +41,7 @@ TEST(PagePool, NeverGivesAPageThatIsInUse) {
     int64_t reserved = 0;
     for (const Row& row : rows) reserved += row.reserved;
     ASSERT_EQ(pool.num_free(), kNumPages - reserved);
-    if (std::optional<RowPages> pages = pool.reserve(wanted)) {
+    if (std::optional<ReservedPages> pages = pool.reserve(wanted)) {
       EXPECT_LE(wanted, kNumPages - reserved);
       rows.emplace_back();
       rows.back() = {std::move(*pages), wanted};
@@ -64,12 +64,12 @@ TEST(PagePool, NeverGivesAPageThatIsInUse) {
 
 TEST(PagePool, ReusesThePageThatWasReleasedLast) {
   PagePool pool(10);
-  std::optional<RowPages> a = pool.reserve(1), b = pool.reserve(1);
+  std::optional<ReservedPages> a = pool.reserve(1), b = pool.reserve(1);
   a->grow_to(1);
   b->grow_to(1);
   const PageId page = a->ids()[0];
   a.reset();
-  std::optional<RowPages> c = pool.reserve(1);
+  std::optional<ReservedPages> c = pool.reserve(1);
   c->grow_to(1);
   EXPECT_EQ(c->ids()[0], page);
 }
@@ -78,12 +78,12 @@ TEST(PagePool, SharedPagesAreFreeWhenTheLastOfTheirRowsIsGone) {
   std::vector<int> order{0, 1, 2};
   do {
     PagePool pool(12);
-    std::vector<std::optional<RowPages>> rows;
+    std::vector<std::optional<ReservedPages>> rows;
     rows.push_back(pool.reserve(5));
     rows[0]->grow_to(4);
-    for (int i = 0; i < 2; ++i) rows.push_back(pool.reserve_behind(*rows[0], 3, 6));
+    for (int i = 0; i < 2; ++i) rows.push_back(pool.reserve_shared(*rows[0], 3, 6));
     EXPECT_EQ(pool.num_free(), 12 - 5 - 3 - 3);
-    EXPECT_FALSE(pool.reserve_behind(*rows[0], 3, 5));
+    EXPECT_FALSE(pool.reserve_shared(*rows[0], 3, 5));
     for (int i = 1; i < 3; ++i) {
       rows[size_t(i)]->grow_to(6);
       EXPECT_TRUE(std::ranges::equal(rows[size_t(i)]->ids().first(3), rows[0]->ids().first(3)));
@@ -99,7 +99,7 @@ TEST(PagePool, SharedPagesAreFreeWhenTheLastOfTheirRowsIsGone) {
       }
       EXPECT_EQ(pool.num_free(), 12 - std::ssize(held) - num_reserved);
       // What is free can be taken, and is none of what is held.
-      std::optional<RowPages> rest = pool.reserve(pool.num_free());
+      std::optional<ReservedPages> rest = pool.reserve(pool.num_free());
       rest->grow_to(12 - std::ssize(held) - num_reserved);
       for (const PageId page : rest->ids()) EXPECT_FALSE(held.contains(page));
     }
@@ -109,9 +109,9 @@ TEST(PagePool, SharedPagesAreFreeWhenTheLastOfTheirRowsIsGone) {
 
 TEST(PagePool, SharesOnlyWhatTheOtherRowHasTaken) {
   PagePool pool(10);
-  std::optional<RowPages> row = pool.reserve(5);
+  std::optional<ReservedPages> row = pool.reserve(5);
   row->grow_to(2);
-  EXPECT_EQ(testing::message_of([&] { (void)pool.reserve_behind(*row, 3, 6); }),
+  EXPECT_EQ(testing::message_of([&] { (void)pool.reserve_shared(*row, 3, 6); }),
             "the row shares 3 KV pages, the other has 2 of 6");
   EXPECT_EQ(pool.num_free(), 5);
 }
@@ -135,7 +135,7 @@ TEST(PagePool, AFailureSetsNothingAside) {
 TEST(PagePool, GrowingAndGivingBackAskForNoMemory) {
   PagePool pool(100);
   const int64_t before = testing::num_heap_allocations();
-  std::optional<RowPages> row = pool.reserve(60), other = pool.reserve(40);
+  std::optional<ReservedPages> row = pool.reserve(60), other = pool.reserve(40);
   const int64_t reserved = testing::num_heap_allocations();
   EXPECT_GT(reserved, before);
   row->grow_to(60);
@@ -148,9 +148,9 @@ TEST(PagePool, GrowingAndGivingBackAskForNoMemory) {
 
 TEST(PagePool, ARowGivesBackItsLastPages) {
   PagePool pool(10);
-  RowPages first = *pool.reserve(6);
+  ReservedPages first = *pool.reserve(6);
   first.grow_to(4);
-  RowPages second = *pool.reserve_behind(first, 3, 5);
+  ReservedPages second = *pool.reserve_shared(first, 3, 5);
   EXPECT_EQ(pool.num_free(), 2);
   first.shrink_to(2);  // its third page is still the second's
   EXPECT_EQ(first.ids().size(), 2u);

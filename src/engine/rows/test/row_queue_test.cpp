@@ -10,17 +10,17 @@
 namespace heddle {
 namespace {
 
-RowQueue::Rows row_of(RequestId id, int64_t prompt_tokens, int64_t max_tokens) {
-  RowQueue::Rows row = RowQueue::make_row(id);
-  row.front().prompt_tokens = prompt_tokens;
-  row.front().max_tokens = max_tokens;
-  row.front().tokens.resize(static_cast<size_t>(prompt_tokens));
-  return row;
+Sequences row_of(RequestId id, int64_t prompt_tokens, int64_t max_tokens) {
+  Sequences one = RowQueue::make_row(id);
+  one.front().request.prompt_tokens = prompt_tokens;
+  one.front().request.max_tokens = max_tokens;
+  one.front().tokens.resize(static_cast<size_t>(prompt_tokens));
+  return one;
 }
 
-std::vector<RequestId> ids(const RowQueue::Rows& rows) {
+std::vector<RequestId> ids(const Sequences& sequences) {
   std::vector<RequestId> ids;
-  for (const Sequence& row : rows) ids.push_back(row.id);
+  for (const Sequence& sequence : sequences) ids.push_back(sequence.id);
   return ids;
 }
 using Ids = std::vector<RequestId>;
@@ -45,7 +45,7 @@ TEST(RowQueue, AdmitsInOrderAsManyAsTheBatchAndThePagesHold) {
   EXPECT_EQ(ids(queue.ended()), Ids{1});
 }
 
-TEST(RowQueue, NobodyOvertakesARowThatWaitsForManyPages) {
+TEST(RowQueue, NoRequestOvertakesOneThatWaitsForManyPages) {
   PagePool pages(4);
   RowQueue queue(pages, 10, 1);
   queue.wait(row_of(0, 1, 3));  // 2 pages
@@ -62,24 +62,24 @@ TEST(RowQueue, NobodyOvertakesARowThatWaitsForManyPages) {
   EXPECT_EQ(ids(queue.running()), Ids{2});
 }
 
-/// Lets every fifth row wait.
+/// Lets every fifth request wait.
 class FourOfFive : public RowQueue::Adapters {
  public:
-  std::span<const RowPlan> plan(std::span<const Sequence* const> rows) noexcept override {
+  std::span<const Admission> plan(std::span<const Sequence* const> waiting) noexcept override {
     plans_.clear();
-    for (const Sequence* row : rows) {
-      plans_.push_back(row->id % 5 == 0 ? RowPlan::kWaits : RowPlan::kStarts);
+    for (const Sequence* each : waiting) {
+      plans_.push_back(each->id % 5 == 0 ? Admission::kWaits : Admission::kStarts);
     }
     return plans_;
   }
-  void take(Sequence& /*row*/) override {}
+  void take(Sequence& /*sequence*/) override {}
 
  private:
-  std::vector<RowPlan> plans_;
+  std::vector<Admission> plans_;
 };
 
 TEST(RowQueue, StartsMoreRowsThanAPlanHas) {
-  constexpr int kNumRows = 3 * kMostPlannedRows;
+  constexpr int kNumRows = 3 * kMaxPlannedRows;
   PagePool pages(2 * kNumRows);
   FourOfFive adapters;
   RowQueue queue(pages, kNumRows, 4, &adapters);
@@ -89,7 +89,7 @@ TEST(RowQueue, StartsMoreRowsThanAPlanHas) {
   for (const RequestId id : ids(queue.waiting())) EXPECT_EQ(id % 5, 0) << id;
 }
 
-/// Rows of random lengths come at random; each grows by a token a step, to its longest length.
+/// Requests of random lengths come at random; each grows by a token a step, to its longest length.
 TEST(RowQueue, EveryRowRunsToItsEndAndAllPagesComeBack) {
   constexpr int64_t kNumPages = 12, kPageSize = 4, kNumRows = 300;
   PagePool pages(kNumPages);
@@ -112,9 +112,10 @@ TEST(RowQueue, EveryRowRunsToItsEndAndAllPagesComeBack) {
     Ids at_end;
     for (Sequence& row : queue.running()) {
       const auto num_stored = std::ssize(row.tokens);
-      row.pages.grow_to((num_stored + kPageSize - 1) / kPageSize);  // throws where there are none
+      row.cache.pages.grow_to((num_stored + kPageSize - 1) /
+                              kPageSize);  // throws where there are none
       row.tokens.push_back(0);
-      if (std::ssize(row.tokens) == row.max_tokens) at_end.push_back(row.id);
+      if (std::ssize(row.tokens) == row.request.max_tokens) at_end.push_back(row.id);
     }
     for (const RequestId id : at_end) queue.end(*queue.find(id), FinishReason::kLength);
     num_ended += std::ssize(queue.ended());
@@ -134,12 +135,12 @@ TEST(RowQueue, TellsAnErrorAndGivesPagesBack) {
   EXPECT_EQ(pages.num_free(), 2);
   EXPECT_EQ(queue.find(0), nullptr);
   ASSERT_EQ(ids(queue.ended()), (Ids{0, 2}));
-  EXPECT_EQ(queue.ended().front().completion.error, "a reason");
-  EXPECT_EQ(queue.ended().back().completion.error, "another");
-  EXPECT_EQ(queue.ended().front().completion.error_code, RequestError::kUnsupported);
-  EXPECT_EQ(queue.ended().back().completion.error_code, RequestError::kUnknownAdapter);
+  EXPECT_EQ(queue.ended().front().answer.completion.error, "a reason");
+  EXPECT_EQ(queue.ended().back().answer.completion.error, "another");
+  EXPECT_EQ(queue.ended().front().answer.completion.error_code, RequestError::kUnsupported);
+  EXPECT_EQ(queue.ended().back().answer.completion.error_code, RequestError::kUnknownAdapter);
   for (const Sequence& row : queue.ended()) {
-    EXPECT_EQ(row.completion.finish_reason, FinishReason::kError);
+    EXPECT_EQ(row.answer.completion.finish_reason, FinishReason::kError);
   }
 }
 

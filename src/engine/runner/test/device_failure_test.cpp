@@ -1,4 +1,4 @@
-// What becomes of the rows and of the engine where a step fails.
+// What happens to requests and engine where a step fails.
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -39,7 +39,7 @@ Engine made(BeforeCompute hook) {
                      std::move(hook));
 }
 
-/// More rows than run at once. With a penalty the steps wait for each other on a GPU, too.
+/// More requests than run at once. With a penalty steps do not overlap, on a GPU either.
 std::vector<Request> some_requests(bool has_penalty) {
   std::vector<Request> requests;
   for (int i = 0; i < 6; ++i) {
@@ -79,7 +79,7 @@ void lost(const ExecContext& ctx) { scale_nothing(ctx, 1); }
 
 class DeviceFailure : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Steps, DeviceFailure, ::testing::Bool(), [](const auto& info) {
-  return std::string(info.param ? "that_wait" : "one_ahead");
+  return std::string(info.param ? "one_by_one" : "overlapping");
 });
 
 TEST_P(DeviceFailure, EndsTheEngineAndAnswersEveryRequest) {
@@ -97,7 +97,7 @@ TEST_P(DeviceFailure, EndsTheEngineAndAnswersEveryRequest) {
     EXPECT_EQ(answers[i].finish_reason, FinishReason::kError) << i;
     EXPECT_EQ(answers[i].error, sentence) << i;
     EXPECT_EQ(answers[i].error_code, RequestError::kEngineEnded) << i;
-    EXPECT_EQ(answers[i].token_ids.empty(), i >= kMaxBatch) << "what was drawn is told";
+    EXPECT_EQ(answers[i].token_ids.empty(), i >= kMaxBatch) << "what was drawn is reported";
   }
   const Completion later = testing::run_all(engine, {requests.front()}).front();
   EXPECT_EQ(later.error, sentence);
@@ -138,7 +138,7 @@ TEST_P(DeviceFailure, AnyOtherFailureEndsTheRowsOfItsStepAlone) {
   }
 }
 
-/// A chunk holds 7 tokens of prompts: a step that takes in the first row's has none of the others,
+/// A chunk holds 7 tokens of prompts: a step that prefills the first row's has none of the others,
 /// which are in the batch and wait for their turn.
 TEST_P(DeviceFailure, RowsThatHadNoPartInTheFailedStepGoOn) {
   std::vector<Request> requests;
@@ -162,12 +162,12 @@ TEST_P(DeviceFailure, RowsThatHadNoPartInTheFailedStepGoOn) {
   }
 }
 
-TEST_P(DeviceFailure, TheThreadOfTheEngineTellsItsEndOnce) {
-  std::vector<std::string> told;  // by the thread, which has ended before they are read
+TEST_P(DeviceFailure, TheThreadOfTheEngineReportsItsEndOnce) {
+  std::vector<std::string> reported;  // by the thread, which has ended before they are read
   const auto sink = std::make_shared<EventQueue>();
   {
     EngineThread thread(made(failing(refused)),
-                        [&](const std::string& ended_by) { told.push_back(ended_by); });
+                        [&](const std::string& ended_by) { reported.push_back(ended_by); });
     for (int round = 0; round < 2; ++round) {
       for (const Request& request : some_requests(GetParam())) {
         (void)thread.submit(request, sink);
@@ -180,8 +180,8 @@ TEST_P(DeviceFailure, TheThreadOfTheEngineTellsItsEndOnce) {
       }
     }
   }
-  ASSERT_EQ(told.size(), 1);
-  EXPECT_TRUE(told.front().starts_with(kBegin)) << told.front();
+  ASSERT_EQ(reported.size(), 1);
+  EXPECT_TRUE(reported.front().starts_with(kBegin)) << reported.front();
 }
 
 TEST(RefusedCopy, NamesNoOperation) {

@@ -23,36 +23,48 @@ constexpr ModelRunner::Limits kLimits{.max_batch = 3,
                                       .max_context = 32,
                                       .kv_memory = 1 << 20};
 
-/// Greedy and drawn answers of three rows, the third one with the adapter, on one device.
+/// Launches and collects a step with the next num_tokens[i] tokens of each sequence; 0: it takes no
+/// part.
+StepTokens run(ModelRunner& runner, StepSchedule& step, std::span<Sequence> sequences,
+               std::span<const int64_t> num_tokens) {
+  step.clear();
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (num_tokens[i] > 0) step.add(sequences[i], num_tokens[i]);
+  }
+  return runner.collect(runner.launch(step));
+}
+
+/// Greedy and drawn answers of three sequences, the third one with the adapter, on one device.
 std::vector<std::vector<int32_t>> answers_on(Device device, const model::ModelFiles& file,
                                              const model::PeftAdapter& adapter,
                                              std::vector<float>& first_logits) {
   ModelRunner runner(device, file, kLimits);
-  std::vector<Sequence> rows(3);
+  std::vector<Sequence> sequences(3);
   for (int32_t i = 0; i < 3; ++i) {
-    Sequence& row = rows[static_cast<size_t>(i)];
-    for (int32_t t = 0; t <= 2 * i; ++t) row.tokens.push_back((5 * i + 7 * t) % 26);
-    row.pages = *runner.pages().reserve(8);
-    row.sampling = {.temperature = i == 1 ? 0.9f : 0.0f, .top_k = 9, .top_p = 0.9f, .seed = 11};
+    Sequence& sequence = sequences[static_cast<size_t>(i)];
+    for (int32_t t = 0; t <= 2 * i; ++t) sequence.tokens.push_back((5 * i + 7 * t) % 26);
+    sequence.cache.pages = *runner.pages().reserve(8);
+    sequence.request.sampling = {
+        .temperature = i == 1 ? 0.9f : 0.0f, .top_k = 9, .top_p = 0.9f, .seed = 11};
   }
-  rows[2].slot = runner.add_adapter(runner.prepare_adapter(adapter));
-  const std::vector<Sequence*> all{&rows[0], &rows[1], &rows[2]};
+  sequences[2].adapters.slot = runner.add_adapter(runner.prepare_adapter(adapter));
+  StepSchedule schedule;
   for (int step = 0; step < 10; ++step) {
     std::vector<int64_t> num_tokens;
-    for (const Sequence* row : all) num_tokens.push_back(std::ssize(row->tokens) - row->num_cached);
-    runner.run(all, num_tokens);
+    for (const Sequence& sequence : sequences) {
+      num_tokens.push_back(std::ssize(sequence.tokens) - sequence.cache.num_cached);
+    }
+    const StepTokens drawn = run(runner, schedule, sequences, num_tokens);
     if (step == 0) first_logits = runner.copy_logits();
-    std::vector<int32_t> tokens(3);
-    std::vector<float> logprobs(3);
-    runner.sample(all, tokens, logprobs);
+    EXPECT_EQ(drawn.ids.size(), 3u);
     for (size_t i = 0; i < 3; ++i) {
-      rows[i].tokens.push_back(tokens[i]);
-      rows[i].completion.token_ids.push_back(tokens[i]);
-      EXPECT_LE(logprobs[i], 0.0f);
+      sequences[i].tokens.push_back(drawn.ids[i]);
+      sequences[i].answer.completion.token_ids.push_back(drawn.ids[i]);
+      EXPECT_LE(drawn.logprobs[i], 0.0f);
     }
   }
   std::vector<std::vector<int32_t>> answers;
-  for (const Sequence& row : rows) answers.push_back(row.completion.token_ids);
+  for (const Sequence& each : sequences) answers.push_back(each.answer.completion.token_ids);
   return answers;
 }
 
@@ -70,66 +82,63 @@ TEST(ModelRunner, TakesAllMemoryFromTheDeviceOfItsContext) {
   EXPECT_EQ(second_logits, logits);
 }
 
-/// Two rows with a prompt of 5 and 7 tokens.
-std::vector<Sequence> two_rows(ModelRunner& runner) {
-  std::vector<Sequence> rows(2);
-  rows[0].tokens = {1, 2, 3, 4, 5};
-  rows[1].tokens = {9, 8, 7, 6, 5, 4, 3};
-  for (Sequence& row : rows) row.pages = *runner.pages().reserve(2);
-  return rows;
+/// Two sequences with a prompt of 5 and 7 tokens.
+std::vector<Sequence> two_prompts(ModelRunner& runner) {
+  std::vector<Sequence> sequences(2);
+  sequences[0].tokens = {1, 2, 3, 4, 5};
+  sequences[1].tokens = {9, 8, 7, 6, 5, 4, 3};
+  for (Sequence& sequence : sequences) sequence.cache.pages = *runner.pages().reserve(2);
+  return sequences;
 }
 
-TEST(ModelRunner, AStepThatFailsLeavesAllRowsAsFarAsTheyWere) {
+TEST(ModelRunner, AStepThatFailsLeavesAllSequencesAsTheyWere) {
   const testing::RandomModel model;
   const model::GgufModel file = file_of(model);
   ModelRunner undisturbed({}, file, kLimits), runner({}, file, kLimits);
-  std::vector<Sequence> wanted = two_rows(undisturbed), rows = two_rows(runner);
-  Sequence* const all_wanted[] = {wanted.data(), &wanted[1]};
-  Sequence* const all[] = {rows.data(), &rows[1]};
+  std::vector<Sequence> wanted = two_prompts(undisturbed), sequences = two_prompts(runner);
   const int64_t first[] = {3, 4}, rest[] = {2, 3};
-  undisturbed.run(all_wanted, first);
-  undisturbed.run(all_wanted, rest);
+  StepSchedule step;
+  run(undisturbed, step, wanted, first);
+  run(undisturbed, step, wanted, rest);
 
-  runner.run(all, first);
-  rows[1].pages = {};  // it was not admitted
-  testing::expect_invalid({"admitted for 0"}, [&] { runner.run(all, rest); });
-  EXPECT_EQ(rows[0].num_cached, 3);
-  EXPECT_EQ(rows[1].num_cached, 4);
-  rows[1].pages = *runner.pages().reserve(2);
-  rows[1].num_cached = 0;  // its pages are others now
+  run(runner, step, sequences, first);
+  sequences[1].cache.pages = {};  // it was not admitted
+  testing::expect_invalid({"admitted for 0"}, [&] { run(runner, step, sequences, rest); });
+  EXPECT_EQ(sequences[0].cache.num_cached, 3);
+  EXPECT_EQ(sequences[1].cache.num_cached, 4);
+  sequences[1].cache.pages = *runner.pages().reserve(2);
+  sequences[1].cache.num_cached = 0;  // its pages are others now
   const int64_t again[] = {2, 7};
-  runner.run(all, again);
+  run(runner, step, sequences, again);
   EXPECT_TRUE(testing::same_bits<float>(runner.copy_logits(), undisturbed.copy_logits()));
 }
 
-TEST(ModelRunner, AStepAsksForNoMemory) {
+TEST(ModelRunner, AStepDoesNotAllocate) {
   testing::RandomModel model;
   const model::GgufModel file = file_of(model);
   ModelRunner runner({}, file, kLimits);
   std::string adapter_bytes;
   const int32_t slot = runner.add_adapter(runner.prepare_adapter(model.adapter(11, adapter_bytes)));
-  std::vector<Sequence> rows = two_rows(runner);
-  rows[1].slot = slot;
-  rows[1].sampling.temperature = 1.0f;
-  Sequence* const all[] = {rows.data(), &rows[1]};
-  const int64_t num_tokens[] = {4, 7};
-  int32_t token[1];
-  float logprob[1];
+  std::vector<Sequence> sequences = two_prompts(runner);
+  sequences[1].adapters.slot = slot;
+  sequences[1].request.sampling.temperature = 1.0f;
+  const int64_t num_tokens[] = {4, 7};  // the first is within its prompt
+  StepSchedule step;
+  step.rows.reserve(2);
   const int64_t num_allocations = testing::num_heap_allocations();
-  runner.run(all, num_tokens);
-  runner.sample(std::span(all).last(1), token, logprob);  // the first is within its prompt
+  EXPECT_EQ(run(runner, step, sequences, num_tokens).ids.size(), 1u);
   EXPECT_EQ(testing::num_heap_allocations(), num_allocations);
 }
 
 /// Logits of a prompt with each of the first `count` slots.
 std::vector<float> logits_of_slots(ModelRunner& runner, int32_t count) {
   std::vector<float> logits;
+  StepSchedule step;
   for (int32_t slot = 0; slot < count; ++slot) {
-    std::vector<Sequence> rows = two_rows(runner);
-    rows[0].slot = slot;
-    Sequence* const row[] = {rows.data()};
-    const int64_t num_tokens[] = {5};
-    runner.run(row, num_tokens);
+    std::vector<Sequence> sequences = two_prompts(runner);
+    sequences[0].adapters.slot = slot;
+    const int64_t num_tokens[] = {5, 0};
+    run(runner, step, sequences, num_tokens);
     const std::vector<float> of_slot = runner.copy_logits();
     logits.insert(logits.end(), of_slot.begin(), of_slot.end());
   }

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+
+#include "engine/rows/step_schedule.h"
+#include "model/decoder/step_batch.h"
+
+namespace heddle {
+
+/// Writes a scheduled step as the model's batch, and allocates the pages of its tokens. Logits come
+/// in the order of the schedule: first those that are drawn from, then those that score a prompt.
+/// `has_sources`: pending tokens are read on the device. Throws Error where the pages were not
+/// reserved.
+void fill_batch(model::StepBatch& batch, const StepSchedule& step, int64_t page_size,
+                bool has_sources);
+
+/// Adds sequences of one token, so that few graphs serve the steps of all sizes up to max_seqs. They
+/// use a page that no request has, and their results are discarded.
+void pad_batch(model::StepBatch& batch, int64_t max_seqs, int64_t spare_page);
+
+}  // namespace heddle
