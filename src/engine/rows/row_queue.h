@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/adapters/adapter_plan.h"
+#include "engine/adapters/adapter_schedule.h"
 #include "engine/cache/page_pool.h"
 #include "engine/rows/row_failure.h"
 #include "engine/rows/sequence.h"
@@ -14,7 +14,7 @@ namespace heddle {
 /// The rows of an engine: those that wait, those that run, and those that have ended and were not
 /// told of yet. First come, first served: the row that waits longest is admitted as soon as a place
 /// in the batch is free and the pages for its longest answer are, and none overtakes it; but where
-/// its adapters are not there, others start before it, as plan_adapters allows. A running row has
+/// its adapters are not there, others start before it (schedule_adapters). A running row has
 /// all pages that it can need, so it never gives way, always ends and gives them back: nobody
 /// starves. A row that begins like another one starts when
 /// that has computed what they share, and takes over its pages.

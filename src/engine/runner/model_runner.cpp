@@ -82,11 +82,7 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
                                                                    files.config(),
                                                                    files.tensor_names(), load);
                                       })),
-      adapter_memory_(device),
-      steps_so_far_(device),
-      adapters_{.layers = {files.config().dims(),
-                           model::LoraForm::of(device.type, model_.weights().activations)},
-                .vocabularies = {}},
+      adapters_(context_, model_),
       kv_shape_(kv_shape(device, model_, limits)),
       // The weights are there by now, so they no longer count as available.
       pages_(choose_num_pages(limits.kv_memory, available_memory(device), kv_shape_,
@@ -148,34 +144,33 @@ void ModelRunner::reserve_host_memory() {
   for (auto* column : {&columns.seed, &columns.step}) column->reserve(num_rows);
 }
 
-int32_t ModelRunner::add_adapter(PreparedAdapter adapter) {
+void ModelRunner::add_adapter(AdapterData& adapter) {
   const ScopedDevice on_device(context_.exec().device);
-  const auto& head = adapter.vocabulary.head;
-  if (head && head->num_tokens() > logits_.view().size(1)) {
-    logits_ = DeviceTensor(context_.exec().device, DType::kFloat32,
+  try {
+    reserve_for(adapter);
+    adapters_.add(adapter);
+  } catch (...) {
+    adapter.discard();
+    throw;
+  }
+}
+
+/// Makes room for steps with the adapter.
+void ModelRunner::reserve_for(const AdapterData& adapter) {
+  const Device device = context_.exec().device;
+  const model::VocabularyTable* const head = adapter.head();
+  if (head != nullptr && head->num_tokens() > logits_.view().size(1)) {
+    logits_ = DeviceTensor(device, DType::kFloat32,
                            {limits_.max_batch + kMostScored, head->num_tokens()});
     graphs_.clear();
   }
-  const int max_rank = std::max(adapters_.layers.max_rank(), adapter.max_rank);
+  const int max_rank = std::max(adapters_.tables().layers.max_rank(), adapter.max_rank());
   reserve_workspace(max_rank);
-  if (head) {
-    context_.reserve_workspace(
-        head->workspace_bytes(context_.exec().device, limits_.max_batch + kMostScored));
+  if (head != nullptr) {
+    context_.reserve_workspace(head->workspace_bytes(device, limits_.max_batch + kMostScored));
   }
-  if (scratch_.reserve_plans(context_.exec().device, max_rank)) graphs_.clear();
-  if (adapter.layers.has_affines()) {
-    scratch_.reserve_affines(context_.exec().device, model_.config());
-  }
-  adapters_.vocabularies.reserve();
-  const int32_t slot = adapters_.layers.add(context_.exec(), std::move(adapter.layers));
-  adapters_.vocabularies.put(slot, std::move(adapter.vocabulary));
-  return slot;
-}
-
-std::string_view ModelRunner::runs_alone(const model::Adapter& adapter) const {
-  const ScopedDevice on_device(context_.exec().device);
-  const model::DecoderWeights& weights = model_.weights();
-  return model::without_sum(context_.loading(), adapter, weights.embedding, weights.output);
+  if (scratch_.reserve_plans(device, max_rank)) graphs_.clear();
+  if (adapter.has_affines()) scratch_.reserve_affines(device, model_.config());
 }
 
 void ModelRunner::reserve_for(const Sequence& row) {
@@ -185,19 +180,19 @@ void ModelRunner::reserve_for(const Sequence& row) {
   limits.max_pairs = std::ssize(row.uses);
   batch_.reserve(limits);
   context_.reserve_workspace(
-      model_.workspace_bytes(context_.exec().device, limits, adapters_.layers.max_rank()));
+      model_.workspace_bytes(context_.exec().device, limits, adapters_.tables().layers.max_rank()));
   scratch_.reserve_pairs(context_.exec().device, limits.max_pairs);
   graphs_.clear();
   max_pairs_ = limits.max_pairs;
 }
 
 int64_t ModelRunner::num_input_tokens(int32_t slot) const {
-  const auto* const own = adapters_.vocabularies.embedding(slot);
+  const auto* const own = adapters_.tables().vocabularies.embedding(slot);
   return own == nullptr ? model_.config().vocab_size : own->num_tokens();
 }
 
 int64_t ModelRunner::num_logits(int32_t slot) const {
-  const auto* const own = adapters_.vocabularies.head(slot);
+  const auto* const own = adapters_.tables().vocabularies.head(slot);
   return own == nullptr ? model_.config().vocab_size : own->num_tokens();
 }
 
@@ -308,7 +303,7 @@ void ModelRunner::run(std::span<Sequence* const> rows, std::span<const int64_t> 
   for (const Scored& scored : scored_) batch_.add_logits(scored.token, scored.seq);
   model_.forward(
       context_.exec(), batch_, scratch_, [this](int layer) { return cache_.layer(layer); },
-      adapters_, logits(), &lora_seconds_);
+      adapters_.tables(), logits(), &lora_seconds_);
   for (size_t i = 0; i < scored_.size(); ++i) {
     score(*scored_[i].row, num_drawing + static_cast<int64_t>(i), scored_[i].position);
   }

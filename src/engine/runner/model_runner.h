@@ -3,7 +3,6 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -11,17 +10,16 @@
 #include "heddle/ops/sampling.h"
 
 #include "core/device_graph.h"
-#include "core/device_pool.h"
 #include "core/device_tensor.h"
 #include "core/staged_arrays.h"
 #include "engine/cache/kv_cache.h"
 #include "engine/cache/page_pool.h"
 #include "engine/rows/sequence.h"
 #include "engine/runner/adjusted_rows.h"
+#include "engine/runner/device_adapters.h"
 #include "engine/runner/engine_context.h"
 #include "engine/runner/step_clock.h"
 #include "engine/runner/step_results.h"
-#include "model/adapters/lora_tables.h"
 #include "model/decoder/decoder.h"
 #include "model/source/model_files.h"
 
@@ -45,42 +43,11 @@ class ModelRunner {
 
   [[nodiscard]] const model::Decoder& model() const { return model_; }
   [[nodiscard]] const ExecContext& exec() const { return context_.exec(); }
-  /// An adapter in memory of the device, on its way to a slot.
-  struct PreparedAdapter {
-    model::LoraTables::Prepared layers{};
-    model::AdapterVocabularies::Tables vocabulary{};
-    int max_rank = 0;  // that it takes up in the tables
-  };
-  /// Copies an adapter that fits the model. May run beside steps, in any thread.
-  [[nodiscard]] PreparedAdapter prepare_adapter(const model::Adapter& adapter) const;
-  /// An adapter in host memory that the device can copy by itself.
-  struct HostAdapter {
-    model::LoraTables::HostCopy layers{};
-    int max_rank = 0;
-  };
-  /// Whether the adapter, which fits the model, may be one: on a GPU, without an embedding and a
-  /// head of its own.
-  [[nodiscard]] bool can_stage(const model::Adapter& adapter) const;
-  /// Copies it there, in place of `old` where that is as large. May run beside steps, in any
-  /// thread.
-  [[nodiscard]] HostAdapter stage_adapter(const model::Adapter& adapter, HostAdapter old) const;
-  /// One on its way to the device; there where the device has come to `arrived`.
-  struct MovingAdapter {
-    PreparedAdapter adapter;
-    DeviceEvent arrived;
-  };
-  /// Begins to copy it beside the steps, behind those that may still read the memory of adapters
-  /// that were removed. `adapter` stays until it has arrived.
-  [[nodiscard]] MovingAdapter begin_move(const HostAdapter& adapter);
-  /// Gives it a slot. Where it throws, the adapters are as they were.
-  int32_t add_adapter(PreparedAdapter adapter);
-  /// Bytes that an adapter which fits the model takes, at most.
-  [[nodiscard]] int64_t adapter_bytes(const model::Adapter& adapter) const;
-  /// Frees an adapter that no row uses any more.
-  void remove_adapter(int32_t slot) noexcept;
-  /// The setting of an adapter because of which it stands in no list but alone with scale 1; empty:
-  /// there is none. aLoRA, whose sum begins within a prompt, is not looked at.
-  [[nodiscard]] std::string_view runs_alone(const model::Adapter& adapter) const;
+  [[nodiscard]] DeviceAdapters& adapters() { return adapters_; }
+  [[nodiscard]] const DeviceAdapters& adapters() const { return adapters_; }
+  /// DeviceAdapters::add, after reserving what steps with the adapter need. Where it throws, the
+  /// adapter is no longer on the device.
+  void add_adapter(AdapterData& adapter);
   /// Makes room for steps with the row's list of adapters. Where it throws, nothing has changed.
   void reserve_for(const Sequence& row);
   [[nodiscard]] PagePool& pages() { return pages_; }
@@ -146,10 +113,7 @@ class ModelRunner {
     std::vector<int64_t> seed, step;
   };
 
-  [[nodiscard]] int max_rank_of(const model::Adapter& adapter) const;
-  [[nodiscard]] std::vector<model::SliceAffine> affines_of(const ExecContext& ctx,
-                                                           const model::Adapter& adapter) const;
-  [[nodiscard]] std::optional<DType> rounded_to() const;
+  void reserve_for(const AdapterData& adapter);
   void reserve_workspace(int max_rank);
   [[nodiscard]] model::StepLimits largest_step() const;
   void reserve_host_memory();
@@ -172,9 +136,7 @@ class ModelRunner {
   Limits limits_;
   EngineContext context_;
   model::Decoder model_;
-  DevicePool adapter_memory_;  // of those that were moved
-  DeviceEvent steps_so_far_;   // when the last move was begun
-  model::LoadedAdapters adapters_;
+  DeviceAdapters adapters_;
   KvCache::Shape kv_shape_;
   PagePool pages_;
   KvCache cache_;

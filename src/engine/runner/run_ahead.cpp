@@ -35,7 +35,7 @@ bool ModelRunner::can_run_ahead(std::span<Sequence* const> rows) const {
 
 /// Whether an adapter of the row has an embedding or a head of its own.
 bool ModelRunner::has_vocabulary(const Sequence& row) const {
-  const model::AdapterVocabularies& own = adapters_.vocabularies;
+  const model::AdapterVocabularies& own = adapters_.tables().vocabularies;
   const auto has = [&](int32_t slot) {
     return own.embedding(slot) != nullptr || own.head(slot) != nullptr;
   };
@@ -68,8 +68,8 @@ void ModelRunner::compute(const model::StepInputs& inputs, const SamplingTable& 
   const ExecContext& ctx = context_.exec();
   take_drawn_tokens(ctx, inputs.token_ids, results_.drawn(), inputs.sources);
   model_.forward(
-      ctx, batch_, inputs, scratch_, [this](int layer) { return cache_.layer(layer); }, adapters_,
-      logits(), &lora_seconds_);
+      ctx, batch_, inputs, scratch_, [this](int layer) { return cache_.layer(layer); },
+      adapters_.tables(), logits(), &lora_seconds_);
   if (num_drawn == 0) return;
   const TensorView own = logits().narrow(0, 0, num_drawn).narrow(1, 0, model_.config().vocab_size);
   heddle::sample(ctx, results_.token_ids(num_drawn), results_.logprobs(num_drawn), own, table);
@@ -78,12 +78,13 @@ void ModelRunner::compute(const model::StepInputs& inputs, const SamplingTable& 
 /// The first step of its kind runs as it is, which also loads the kernels; the second is recorded.
 void ModelRunner::compute_recorded(const model::StepInputs& inputs, const SamplingTable& table,
                                    int64_t num_drawn) {
-  const int64_t version = adapters_.layers.version();
+  const int64_t version = adapters_.tables().layers.version();
   if (graphs_version_ != version) graphs_.clear();
   graphs_version_ = version;
   const auto any = [&](const auto& is_so) { return std::ranges::any_of(batch_.slot_ids, is_so); };
   const bool any_adapter = any([](int32_t slot) { return slot >= 0; });
-  const bool any_affine = any([&](int32_t slot) { return adapters_.layers.has_affines(slot); });
+  const bool any_affine =
+      any([&](int32_t slot) { return adapters_.tables().layers.has_affines(slot); });
   const auto [place, is_first] = graphs_.try_emplace({batch_.num_seqs(), any_adapter, any_affine});
   if (is_first) return compute(inputs, table, num_drawn);
   std::optional<DeviceGraph>& graph = place->second;

@@ -23,6 +23,13 @@ constexpr ModelRunner::Limits kLimits{.max_batch = 3,
                                       .max_context = 32,
                                       .kv_memory = 1 << 20};
 
+/// Its slot.
+int32_t add_adapter(ModelRunner& runner, const model::PeftAdapter& adapter) {
+  AdapterData data = runner.adapters().prepare(adapter);
+  runner.add_adapter(data);
+  return *data.slot();
+}
+
 /// Greedy and drawn answers of three rows, the third one with the adapter, on one device.
 std::vector<std::vector<int32_t>> answers_on(Device device, const model::ModelFiles& file,
                                              const model::PeftAdapter& adapter,
@@ -35,7 +42,7 @@ std::vector<std::vector<int32_t>> answers_on(Device device, const model::ModelFi
     row.pages = *runner.pages().reserve(8);
     row.sampling = {.temperature = i == 1 ? 0.9f : 0.0f, .top_k = 9, .top_p = 0.9f, .seed = 11};
   }
-  rows[2].slot = runner.add_adapter(runner.prepare_adapter(adapter));
+  rows[2].slot = add_adapter(runner, adapter);
   const std::vector<Sequence*> all{&rows[0], &rows[1], &rows[2]};
   for (int step = 0; step < 10; ++step) {
     std::vector<int64_t> num_tokens;
@@ -107,7 +114,7 @@ TEST(ModelRunner, AStepAsksForNoMemory) {
   const model::GgufModel file = file_of(model);
   ModelRunner runner({}, file, kLimits);
   std::string adapter_bytes;
-  const int32_t slot = runner.add_adapter(runner.prepare_adapter(model.adapter(11, adapter_bytes)));
+  const int32_t slot = add_adapter(runner, model.adapter(11, adapter_bytes));
   std::vector<Sequence> rows = two_rows(runner);
   rows[1].slot = slot;
   rows[1].sampling.temperature = 1.0f;
@@ -145,8 +152,7 @@ TEST(ModelRunner, AnAdapterThatFindsNoMemoryLeavesTheOthersAsTheyWere) {
   ModelRunner undisturbed({}, file, kLimits), runner({}, file, kLimits);
   for (size_t i = 0; i < ranks.size(); ++i) {
     adapters.push_back(model.adapter(ranks[i], bytes[i]));
-    EXPECT_EQ(undisturbed.add_adapter(undisturbed.prepare_adapter(adapters.back())),
-              static_cast<int32_t>(i));
+    EXPECT_EQ(add_adapter(undisturbed, adapters.back()), static_cast<int32_t>(i));
   }
   for (size_t i = 0; i < ranks.size(); ++i) {
     const auto slot = static_cast<int32_t>(i);
@@ -156,7 +162,7 @@ TEST(ModelRunner, AnAdapterThatFindsNoMemoryLeavesTheOthersAsTheyWere) {
       int64_t countdown = num_failures + 1;
       try {
         const testing::FailingAllocation failing(countdown);
-        added = runner.add_adapter(runner.prepare_adapter(adapters[i]));
+        added = add_adapter(runner, adapters[i]);
       } catch (const std::bad_alloc&) {
         ++num_failures;
       }
