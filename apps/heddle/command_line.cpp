@@ -366,7 +366,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
       ->group(kGroup);
   command
       .add_option("--adapters", options.engine.adapter_dir,
-                  "Folder of adapters; each is loaded when its folder's name is first asked for")
+                  "Folder of adapters; each is loaded when a request first names its folder")
       ->type_name("DIR")
       ->group(kGroup);
   command

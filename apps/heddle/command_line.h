@@ -13,7 +13,7 @@
 
 namespace heddle::app {
 
-/// What the command line asks for: the options of the subcommand that was given.
+/// The command line: the options of the subcommand that was given.
 struct CommandLine {
   GenerateOptions generate;
   ChatOptions chat;

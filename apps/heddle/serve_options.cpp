@@ -91,9 +91,10 @@ void add_access_options(CLI::App& command, ServeOptions& options) {
       ->type_name("FILE")
       ->group(kGroup);
   command
-      .add_option("--allowed-host", options.allowed_hosts,
-                  "Name that the header Host may have besides the address and localhost; *: any; "
-                  "can be repeated")
+      .add_option(
+          "--allowed-host", options.allowed_hosts,
+          "Name that the header Host may have in addition to the address and localhost; *: any; "
+          "can be repeated")
       ->allow_extra_args(false)
       ->type_name("NAME")
       ->group(kGroup);
@@ -174,7 +175,7 @@ void add_serve(CLI::App& app, ServeOptions& options) {
   command->get_option("--adapters")->description("Same as --lora-root");
   command
       ->add_option("--lora-root", options.model.engine.adapter_dir,
-                   "Folder of adapters; each is loaded when its folder's name is first asked for")
+                   "Folder of adapters; each is loaded when a request first names its folder")
       ->type_name("DIR")
       ->group("Model");
   command

@@ -11,11 +11,11 @@
 #include "api/bounds.h"
 #include "api/field_table.h"
 #include "files/json_text.h"
-#include "generate/fields/sampling_fields.h"
-#include "generate/ordered_json.h"
-#include "generate/row_reader.h"
-#include "nearest.h"
-#include "shown.h"
+#include "request_json/nearest.h"
+#include "request_json/ordered_json.h"
+#include "request_json/row_reader.h"
+#include "request_json/sampling_fields.h"
+#include "request_json/shown.h"
 
 namespace heddle::serve {
 namespace {
@@ -60,7 +60,7 @@ constexpr auto kCommon = std::to_array<std::string_view>({"model",
                                                           "return_tokens_as_token_ids",
                                                           "logprobs"});
 constexpr float kLeastTopP = std::numeric_limits<float>::min();
-constexpr size_t kMostIgnored = 32;  // names that are told
+constexpr size_t kMostIgnored = 32;  // names that are reported
 
 void read_model(const RowReader& row, Generation& generation) {
   ModelChoice& choice = generation.choice;

@@ -10,8 +10,8 @@
 #include "api/bounds.h"
 #include "api/fields.h"
 #include "files/json_text.h"
-#include "generate/chat_fields.h"
-#include "generate/row_reader.h"
+#include "request_json/chat_fields.h"
+#include "request_json/row_reader.h"
 
 namespace heddle::serve {
 namespace {
@@ -47,7 +47,7 @@ json take_shown_tools(json& body) {
   return are_shown ? take(body, "tools") : json();
 }
 
-/// What of the answer's tokens is told.
+/// What the response has of the answer's tokens.
 void read_chat_logprobs(const RowReader& row, int64_t most, Generation& generation,
                         Request& request) {
   generation.logprobs = row.flag("logprobs", false);

@@ -34,7 +34,7 @@ int32_t narrowed(const char* name, int64_t value) {
   return static_cast<int32_t>(value);
 }
 
-/// What the engine says of adapters that it finds, until Python asks for it.
+/// Warnings about adapters that the engine finds, until Python takes them.
 class Warnings {
  public:
   void add(const std::string& what) {
@@ -90,7 +90,7 @@ class PythonEngine {
     std::shared_ptr<EngineThread> last = std::exchange(thread_, nullptr);
     if (last == nullptr) return;
     if (process_ != getpid()) {
-      // Nobody could end the thread, nor free what it may have been holding.
+      // The thread is not in this process: it cannot end, nor free what it may have held.
       static_cast<void>(new std::shared_ptr<EngineThread>(std::move(last)));
       return;
     }
@@ -238,10 +238,11 @@ void bind_adapters(nb::class_<Request>& request) {
       [](Request& r, const List& list) { r.adapters = list_of(list); });
 }
 
-using News = std::tuple<RequestId, std::string, std::optional<Completion>>;
+using EventTuple = std::tuple<RequestId, std::string, std::optional<Completion>>;
 
 /// Waits in short turns, so that ctrl-C is seen; nothing where the time is over.
-std::optional<News> take(const std::shared_ptr<EventQueue>& queue, std::optional<double> timeout) {
+std::optional<EventTuple> take(const std::shared_ptr<EventQueue>& queue,
+                               std::optional<double> timeout) {
   using Clock = EventQueue::Clock;
   constexpr std::chrono::milliseconds kTurn{50};
   constexpr double kLongest = 1e9;  // seconds
@@ -256,7 +257,8 @@ std::optional<News> take(const std::shared_ptr<EventQueue>& queue, std::optional
       const nb::gil_scoped_release unlocked;
       event = queue->next(turn);
     }
-    if (event) return News{event->request, std::move(event->text), std::move(event->completion)};
+    if (event)
+      return EventTuple{event->request, std::move(event->text), std::move(event->completion)};
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (turn == end) return std::nullopt;
   }
@@ -282,7 +284,7 @@ void bind_queue(nb::module_& m) {
         return name(c.error_code);
       });
 
-  // Shared with the engine, which tells it of requests that nobody waits for any more.
+  // Shared with the engine, which also adds events of requests that have no reader any more.
   struct Queue {
     explicit Queue(bool ends_only)
         : events(std::make_shared<EventQueue>(ends_only ? EventQueue::Tells::kEnds
@@ -343,9 +345,9 @@ void bind_queue(nb::module_& m) {
       .def(
           "tokenize",
           [](const PythonEngine& engine, const Request& request) {
-            const auto tokenizer = engine.call([&](Engine& e) { return e.tokenizer(request); });
+            const std::shared_ptr<EngineThread> own = engine.thread();
             const nb::gil_scoped_release unlocked;
-            return tokenizer->tokenize(request);
+            return own->tokenizer(request)->tokenize(request);
           },
           "request"_a)
       .def(

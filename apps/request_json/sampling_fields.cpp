@@ -1,4 +1,4 @@
-#include "generate/fields/sampling_fields.h"
+#include "request_json/sampling_fields.h"
 
 #include <charconv>
 #include <limits>
@@ -10,7 +10,7 @@
 
 #include "files/json_text.h"
 #include "files/json_value.h"
-#include "shown.h"
+#include "request_json/shown.h"
 
 namespace heddle::app {
 namespace {
@@ -65,24 +65,6 @@ void read_bad_words(const RowReader& row, std::vector<std::string>& words) {
 }
 
 }  // namespace
-
-AnswerOptions complete_answer(AnswerOptions options, const GenerationDefaults& of_model) {
-  of_model.apply(options.sampling, options.max_tokens);
-  options.given.apply(options.sampling, options.max_tokens);
-  return options;
-}
-
-void set_answer_options(const AnswerOptions& options, Request& request) {
-  request.max_tokens = options.max_tokens;
-  request.sampling = options.sampling;
-  request.stop = options.stop;
-  request.logit_bias = options.logit_bias;
-  request.min_tokens = options.min_tokens;
-  request.stop_token_ids = options.stop_token_ids;
-  request.bad_words = options.bad_words;
-  request.top_logprobs = options.top_logprobs;
-  request.prompt_logprobs = options.prompt_logprobs;
-}
 
 void read_sampling_fields(const RowReader& row, Request& request) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();

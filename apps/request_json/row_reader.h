@@ -20,7 +20,7 @@ class RowReader {
 
   /// Refuses a field that is not one of `known`.
   void check_fields(std::span<const std::string_view> known) const;
-  /// The same, but for fields that are null.
+  /// check_fields, where fields that are null may have any name.
   void check_given_fields(std::span<const std::string_view> known) const;
 
   /// The field's value, or nullptr when it is absent or null.

@@ -1,4 +1,4 @@
-#include "generate/row_reader.h"
+#include "request_json/row_reader.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,8 +8,8 @@
 
 #include "files/json_text.h"
 #include "files/json_value.h"
-#include "nearest.h"
-#include "shown.h"
+#include "request_json/nearest.h"
+#include "request_json/shown.h"
 
 namespace heddle::app {
 namespace {

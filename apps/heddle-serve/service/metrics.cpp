@@ -1,4 +1,4 @@
-#include "engine/metrics.h"
+#include "service/metrics.h"
 
 #include <algorithm>
 #include <set>
