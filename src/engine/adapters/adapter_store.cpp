@@ -305,7 +305,7 @@ int32_t AdapterStore::add_to_schedule(KnownAdapter& known) noexcept {
   if (known.number >= 0) return known.number;
   known.number = static_cast<int32_t>(scheduled_.size());
   scheduled_.push_back(&known);
-  const auto num_holds = static_cast<int64_t>(known.data.slot().use_count());
+  const auto num_holds = static_cast<int64_t>(known.data.slot.use_count());
   schedule_.adapters.push_back({.num_bytes = known.num_bytes,
                                 .stage = AdapterTiers::stage(known),
                                 .stays = !known.found,
@@ -349,13 +349,13 @@ void AdapterStore::take(Sequence& row) {
       known->has_told_failure = true;
       std::rethrow_exception(known->failure);
     }
-    if (known->data.slot() == nullptr) {
+    if (known->data.slot == nullptr) {
       check_ever_fit(row.adapters);
       throw_error(ErrorCode::kOutOfMemory, known->path, ": needs ", known->num_bytes,
                   " bytes of adapter memory, ", tiers_.device_bytes(), " of ", bounds_.memory_bytes,
                   " are in use");
     }
-    held.push_back(known->data.slot());
+    held.push_back(known->data.slot);
   }
   for (const AdapterHold& known : row.adapters) tiers_.use(*known);
   for (size_t i = 0; i < row.uses.size(); ++i) row.uses[i].slot = *held[i];
@@ -387,7 +387,7 @@ bool AdapterStore::make_room_for_added(int64_t num_bytes) noexcept {
   while (num_bytes > bounds_.memory_bytes - tiers_.device_bytes()) {
     KnownAdapter* oldest = nullptr;
     for (KnownAdapter* known : tiers_.on_device()) {
-      const bool may_go = known->found && known->data.slot().use_count() == 1;
+      const bool may_go = known->found && known->data.slot.use_count() == 1;
       if (may_go && (oldest == nullptr || known->last_used < oldest->last_used)) oldest = known;
     }
     if (oldest == nullptr) return false;
@@ -409,7 +409,7 @@ std::vector<AdapterState> AdapterStore::states() const {
   std::vector<AdapterState> states;
   const Lock lock(names_mutex_);
   for (const auto& [name, known] : by_name_) {
-    states.push_back({name, known->num_bytes, known->data.slot() != nullptr, !known->found});
+    states.push_back({name, known->num_bytes, known->data.slot != nullptr, !known->found});
   }
   return states;
 }

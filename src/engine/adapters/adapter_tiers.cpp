@@ -16,12 +16,20 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kMaxReading = 2;  // at once: they take time from the steps
 
+void wait_for(const KnownAdapter& known) {
+  if (known.read.valid()) return known.read.wait();
+  known.data.moving->arrived->wait();
+}
+
+bool has_ended(const KnownAdapter& known) {
+  if (!known.read.valid()) return known.data.moving->arrived->has_passed();
+  return known.read.wait_for(Clock::duration::zero()) == std::future_status::ready;
+}
+
 }  // namespace
 
 AdapterTiers::~AdapterTiers() {
-  for (const KnownAdapter* known : in_flight_) {
-    known->read.valid() ? known->read.wait() : known->data.wait();
-  }
+  for (const KnownAdapter* known : in_flight_) wait_for(*known);
 }
 
 void AdapterTiers::reserve(size_t num_adapters) {
@@ -43,10 +51,7 @@ bool AdapterTiers::poll() noexcept {
   bool any = false;
   for (size_t i = 0; i < in_flight_.size();) {
     KnownAdapter& known = *in_flight_[i];
-    const bool has_ended = known.read.valid() ? known.read.wait_for(Clock::duration::zero()) ==
-                                                    std::future_status::ready
-                                              : known.data.has_arrived();
-    if (!has_ended) {
+    if (!has_ended(known)) {
       ++i;
       continue;
     }
@@ -60,8 +65,7 @@ bool AdapterTiers::poll() noexcept {
 
 bool AdapterTiers::wait() noexcept {
   if (in_flight_.empty()) return false;
-  const KnownAdapter& known = *in_flight_.front();
-  known.read.valid() ? known.read.wait() : known.data.wait();
+  wait_for(*in_flight_.front());
   return true;
 }
 
@@ -79,7 +83,7 @@ void AdapterTiers::begin_read(KnownAdapter& known) noexcept {
 
 bool AdapterTiers::begin_move(KnownAdapter& known) noexcept {
   try {
-    if (!known.data.has_host_copy()) {
+    if (!known.data.host) {
       if (num_reading_ >= kMaxReading) return false;
       read(known, {});
     } else {
@@ -155,14 +159,14 @@ void AdapterTiers::evict(KnownAdapter& known) noexcept {
 }
 
 void AdapterTiers::drop(KnownAdapter& known) noexcept {
-  if (known.data.slot() == nullptr) return;
+  if (known.data.slot == nullptr) return;
   runner_.adapters().remove(known.data);
   device_.remove(known);
 }
 
 void AdapterTiers::drop_host_copy(KnownAdapter& known) noexcept {
-  if (!known.data.has_host_copy()) return;
-  static_cast<void>(known.data.take_host_copy());
+  if (!known.data.host) return;
+  known.data.host.reset();
   host_.remove(known);
 }
 
@@ -184,12 +188,12 @@ bool AdapterTiers::make_host_room(const KnownAdapter& known, AdapterData& last) 
     KnownAdapter* oldest = nullptr;
     for (KnownAdapter* other : host_.adapters) {
       const AdapterStage stage = other->data.stage();
-      const bool may_go = other->data.has_host_copy() && stage != AdapterStage::kMoving &&
+      const bool may_go = other->data.host && stage != AdapterStage::kMoving &&
                           (stage == AdapterStage::kResident || !other->is_wanted_before(known));
       if (may_go && (oldest == nullptr || other->last_used < oldest->last_used)) oldest = other;
     }
     if (oldest == nullptr) return false;
-    last = oldest->data.take_host_copy();
+    last.host = std::exchange(oldest->data.host, std::nullopt);
     host_.remove(*oldest);
   }
   return true;
@@ -197,7 +201,7 @@ bool AdapterTiers::make_host_room(const KnownAdapter& known, AdapterData& last) 
 
 int64_t AdapterTiers::num_on_device() const {
   return std::ranges::count_if(device_.adapters,
-                               [](const auto* known) { return known->data.slot() != nullptr; });
+                               [](const auto* known) { return known->data.slot != nullptr; });
 }
 
 void AdapterTiers::Tier::add(KnownAdapter& known) noexcept {

@@ -52,14 +52,13 @@ AdapterData DeviceAdapters::prepare(const model::Adapter& adapter) const {
   const model::DecoderWeights& weights = model_.weights();
   model::check_finite(adapter, rounded_to());
   return room_for("the adapter", kLessOnDevice, [&] {
-    AdapterData data;
-    data.layers_ = tables_.layers.prepare(ctx, adapter, affines_of(ctx, adapter));
-    data.vocabulary_ =
-        model::AdapterVocabularies::make(ctx, adapter, weights.embedding, weights.output,
-                                         model_.config().tied_head, weights.activations);
-    data.max_rank_ = max_rank_of(adapter);
-    data.is_on_device_ = true;
-    return data;
+    return AdapterData{
+        .moving = {{.layers = tables_.layers.prepare(ctx, adapter, affines_of(ctx, adapter)),
+                    .vocabulary = model::AdapterVocabularies::make(
+                        ctx, adapter, weights.embedding, weights.output, model_.config().tied_head,
+                        weights.activations),
+                    .arrived = {}}},
+        .max_rank = max_rank_of(adapter)};
   });
 }
 
@@ -73,8 +72,8 @@ AdapterData DeviceAdapters::stage(const model::Adapter& adapter, AdapterData old
   const ExecContext ctx = context_.loading();
   model::check_finite(adapter, rounded_to());
   const auto memory = [&](size_t num_bytes) {
-    const bool is_as_large = old.host_ && old.host_->num_bytes() == num_bytes;
-    StagingBytes reused = old.host_ ? old.host_->release() : StagingBytes();
+    const bool is_as_large = old.host && old.host->num_bytes() == num_bytes;
+    StagingBytes reused = old.host ? old.host->release() : StagingBytes();
     if (!is_as_large) reused = {};  // before more is allocated
     if (!is_as_large || num_bytes == 0) return StagingBytes(ctx.device, num_bytes);
     std::memset(reused.get(), 0, num_bytes);
@@ -82,11 +81,9 @@ AdapterData DeviceAdapters::stage(const model::Adapter& adapter, AdapterData old
   };
   return room_for("a copy of the adapter in host memory",
                   "a smaller adapter_host_memory (--adapter-host-memory)", [&] {
-                    AdapterData data;
-                    data.host_ =
-                        tables_.layers.stage(ctx, adapter, affines_of(ctx, adapter), memory);
-                    data.max_rank_ = max_rank_of(adapter);
-                    return data;
+                    return AdapterData{.host = tables_.layers.stage(
+                                           ctx, adapter, affines_of(ctx, adapter), memory),
+                                       .max_rank = max_rank_of(adapter)};
                   });
 }
 
@@ -104,34 +101,32 @@ std::string_view DeviceAdapters::runs_alone(const model::Adapter& adapter) const
 void DeviceAdapters::begin_move(AdapterData& adapter) {
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext ctx = context_.moving();
-  DeviceEvent arrived(ctx.device);
+  AdapterData::Moving moving{.layers = {}, .vocabulary = {}, .arrived = DeviceEvent(ctx.device)};
   // Memory that was freed in the order of the steps may be reused after them.
   steps_so_far_.record(context_.exec());
   steps_so_far_.hold(ctx);
-  model::LoraTables::Prepared layers = model::LoraTables::place(
-      ctx, *adapter.host_, room_for("the adapter", kLessOnDevice, [&] {
-        return memory_.allocate(ctx, context_.exec().stream, adapter.host_->num_bytes());
+  moving.layers = model::LoraTables::place(
+      ctx, *adapter.host, room_for("the adapter", kLessOnDevice, [&] {
+        return memory_.allocate(ctx, context_.exec().stream, adapter.host->num_bytes());
       }));
-  arrived.record(ctx);
-  adapter.layers_ = std::move(layers);
-  adapter.arrived_ = std::move(arrived);
-  adapter.is_on_device_ = true;
+  moving.arrived->record(ctx);
+  adapter.moving = std::move(moving);
 }
 
 void DeviceAdapters::add(AdapterData& adapter) {
   auto slot = std::make_shared<int32_t>(kNoAdapter);
   tables_.vocabularies.reserve();
-  *slot = tables_.layers.add(context_.exec(), std::move(adapter.layers_));
-  tables_.vocabularies.put(*slot, std::move(adapter.vocabulary_));
-  adapter.discard();  // what has moved on
-  adapter.slot_ = std::move(slot);
+  *slot = tables_.layers.add(context_.exec(), std::move(adapter.moving->layers));
+  tables_.vocabularies.put(*slot, std::move(adapter.moving->vocabulary));
+  adapter.moving.reset();
+  adapter.slot = std::move(slot);
 }
 
 void DeviceAdapters::remove(AdapterData& adapter) noexcept {
   const ScopedDevice on_device(context_.exec().device);
-  tables_.layers.remove(context_.exec(), *adapter.slot_);
-  tables_.vocabularies.put(*adapter.slot_, {});
-  adapter.slot_ = nullptr;
+  tables_.layers.remove(context_.exec(), *adapter.slot);
+  tables_.vocabularies.put(*adapter.slot, {});
+  adapter.slot = nullptr;
 }
 
 }  // namespace heddle

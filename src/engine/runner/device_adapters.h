@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "heddle/ops/lora.h"
@@ -32,53 +31,24 @@ using WeightsHold = std::shared_ptr<const int32_t>;
 
 /// The weights of one adapter: kStored where there is nothing but the files, kStaged, kMoving or
 /// kResident. A copy in host memory may stay while they are on the device.
-class AdapterData {
- public:
+struct AdapterData {
+  /// What is on the device before it has a slot.
+  struct Moving {
+    model::LoraTables::Prepared layers;
+    model::AdapterVocabularies::Tables vocabulary;
+    std::optional<DeviceEvent> arrived;  // of the copy in flight; absent: it is complete
+  };
+
+  std::optional<model::LoraTables::HostCopy> host{};
+  std::optional<Moving> moving{};
+  WeightsHold slot{};  // of kResident
+  int max_rank = 0;    // that it takes up in the tables
+
   [[nodiscard]] AdapterStage stage() const {
-    if (slot_ != nullptr) return AdapterStage::kResident;
-    if (is_on_device_) return AdapterStage::kMoving;
-    return host_ ? AdapterStage::kStaged : AdapterStage::kStored;
+    if (slot != nullptr) return AdapterStage::kResident;
+    if (moving) return AdapterStage::kMoving;
+    return host ? AdapterStage::kStaged : AdapterStage::kStored;
   }
-  /// Null unless they are resident.
-  [[nodiscard]] const WeightsHold& slot() const { return slot_; }
-  [[nodiscard]] bool has_host_copy() const { return host_.has_value(); }
-  /// Takes the copy in host memory out of this one.
-  [[nodiscard]] AdapterData take_host_copy() noexcept {
-    AdapterData copy;
-    copy.host_ = std::exchange(host_, std::nullopt);
-    copy.max_rank_ = max_rank_;
-    return copy;
-  }
-
-  // Of kMoving:
-
-  /// Whether the copy to the device is complete.
-  [[nodiscard]] bool has_arrived() const { return !arrived_ || arrived_->has_passed(); }
-  void wait() const {
-    if (arrived_) arrived_->wait();
-  }
-  /// Frees what is on the device.
-  void discard() noexcept {
-    layers_ = {};
-    vocabulary_ = {};
-    arrived_.reset();
-    is_on_device_ = false;
-  }
-  [[nodiscard]] int max_rank() const { return max_rank_; }  // that it takes up in the tables
-  [[nodiscard]] bool has_affines() const { return layers_.has_affines(); }
-  /// Null: the base model's.
-  [[nodiscard]] const model::VocabularyTable* head() const { return vocabulary_.head.get(); }
-
- private:
-  friend class DeviceAdapters;
-
-  std::optional<model::LoraTables::HostCopy> host_;
-  model::LoraTables::Prepared layers_;
-  model::AdapterVocabularies::Tables vocabulary_;
-  std::optional<DeviceEvent> arrived_;  // absent: the copy is complete
-  int max_rank_ = 0;
-  bool is_on_device_ = false;
-  WeightsHold slot_;
 };
 
 /// The adapters on the engine's device, in the tables that steps read, and how they come there.

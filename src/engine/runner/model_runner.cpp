@@ -150,7 +150,7 @@ void ModelRunner::add_adapter(AdapterData& adapter) {
     reserve_for(adapter);
     adapters_.add(adapter);
   } catch (...) {
-    adapter.discard();
+    adapter.moving.reset();
     throw;
   }
 }
@@ -158,19 +158,20 @@ void ModelRunner::add_adapter(AdapterData& adapter) {
 /// Makes room for steps with the adapter.
 void ModelRunner::reserve_for(const AdapterData& adapter) {
   const Device device = context_.exec().device;
-  const model::VocabularyTable* const head = adapter.head();
+  const auto& [layers, vocabulary, arrived] = *adapter.moving;
+  const model::VocabularyTable* const head = vocabulary.head.get();
   if (head != nullptr && head->num_tokens() > logits_.view().size(1)) {
     logits_ = DeviceTensor(device, DType::kFloat32,
                            {limits_.max_batch + kMostScored, head->num_tokens()});
     graphs_.clear();
   }
-  const int max_rank = std::max(adapters_.tables().layers.max_rank(), adapter.max_rank());
+  const int max_rank = std::max(adapters_.tables().layers.max_rank(), adapter.max_rank);
   reserve_workspace(max_rank);
   if (head != nullptr) {
     context_.reserve_workspace(head->workspace_bytes(device, limits_.max_batch + kMostScored));
   }
   if (scratch_.reserve_plans(device, max_rank)) graphs_.clear();
-  if (adapter.has_affines()) scratch_.reserve_affines(device, model_.config());
+  if (layers.has_affines()) scratch_.reserve_affines(device, model_.config());
 }
 
 void ModelRunner::reserve_for(const Sequence& row) {

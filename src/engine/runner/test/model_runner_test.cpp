@@ -27,7 +27,7 @@ constexpr ModelRunner::Limits kLimits{.max_batch = 3,
 int32_t add_adapter(ModelRunner& runner, const model::PeftAdapter& adapter) {
   AdapterData data = runner.adapters().prepare(adapter);
   runner.add_adapter(data);
-  return *data.slot();
+  return *data.slot;
 }
 
 /// Greedy and drawn answers of three rows, the third one with the adapter, on one device.
