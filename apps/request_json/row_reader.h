@@ -46,4 +46,7 @@ class RowReader {
   const std::string where_;
 };
 
+/// The token ids in an array; errors begin with `what`, its name.
+[[nodiscard]] std::vector<int32_t> token_ids_of(const files::Json& array, const std::string& what);
+
 }  // namespace heddle::app

@@ -2,13 +2,11 @@
 
 #include <charconv>
 #include <limits>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "heddle/core/error.h"
 
-#include "files/json_text.h"
 #include "files/json_value.h"
 #include "request_json/shown.h"
 
@@ -43,13 +41,7 @@ void read_token_ids(const RowReader& row, std::vector<int32_t>& ids) {
   if (value == nullptr) return;
   HEDDLE_CHECK(value->is_array(), row.where(), ": stop_token_ids is ", json_type(*value),
                ", expected an array of token ids");
-  ids.clear();
-  for (const json& entry : value->get_array()) {
-    const std::optional<int64_t> id = files::integer_in(entry, 0, kMaxToken);
-    HEDDLE_CHECK(id, row.where(), ": stop_token_ids holds ", files::json_text(entry),
-                 ", expected token ids");
-    ids.push_back(static_cast<int32_t>(*id));
-  }
+  ids = token_ids_of(*value, row.where() + ": stop_token_ids");
 }
 
 void read_bad_words(const RowReader& row, std::vector<std::string>& words) {

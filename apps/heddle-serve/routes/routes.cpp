@@ -144,12 +144,7 @@ std::vector<int32_t> read_tokens(const std::string& text, bool ignores_unknown,
   const json* const tokens = files::find_member(body, "tokens");
   HEDDLE_CHECK(tokens != nullptr && tokens->is_array(),
                "tokens is missing or not a list of token ids");
-  std::vector<int32_t> ids;
-  for (const json& entry : tokens->get_array()) {
-    const auto id = files::integer_in(entry, 0, std::numeric_limits<int32_t>::max());
-    HEDDLE_CHECK(id, "tokens holds ", files::json_text(entry), ", expected token ids");
-    ids.push_back(static_cast<int32_t>(*id));
-  }
+  std::vector<int32_t> ids = app::token_ids_of(*tokens, "tokens");
   const RowReader row(body, "request");
   if (const json* model = row.find("model")) choice.model = row.text("model", *model);
   if (const json* id = row.find("adapter_id")) choice.adapter_id = row.text("adapter_id", *id);
