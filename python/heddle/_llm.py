@@ -451,8 +451,9 @@ class LLM:
     ) -> _core.Request:
         name = name_of(choice) or ""
         own = {key: value for key, value in options.items() if value is not None}
+        named = {"adapter": name, "seed": wrapped_seed(seed)}
         request = _core.Request()
-        for key, value in {**fields, "adapter": name, "seed": wrapped_seed(seed), **self._defaults, **own}.items():
+        for key, value in {**fields, **named, **self._defaults, **own}.items():
             setattr(request, key, value)
         set_adapters(request, choice)
         set_options(request, sampling or {})
