@@ -27,7 +27,7 @@ NOT_IN_C = {"add", "scale", "soft_cap", "round_to", "take_drawn_tokens", "quanti
 # steps by itself, and the sentence of ended_by is the error of every completion.
 IN_C_ENGINE = {"replace_adapter": "add_adapter", "model": "get_model", "load": "get_load", "options": "get_model", "step": "poll",
                "model_path": "create"}
-NOT_IN_C_ENGINE = {"check", "draft", "draft_each", "tokenizer", "set_paused", "prepare_adapter", "render", "adapter_states", "num_unfinished", "stats", "tokenize", "prompt_logits", "adapter_names", "ended_by"}
+NOT_IN_C_ENGINE = {"check", "encode", "encode_each", "tokenizer", "set_paused", "prepare_adapter", "render", "adapter_states", "num_unfinished", "stats", "tokenize", "prompt_logits", "adapter_names", "ended_by"}
 # What the server alone asks for: tokens with the events, and what they stand for.
 NOT_IN_C_STRUCTS = {"tell_tokens", "tokens", "token_texts", "prompt_token_ids"}
 STRUCTS = {"EngineOptions": "heddle_engine_options", "Request": "heddle_engine_request", "SamplingOptions": "heddle_engine_request",

@@ -71,7 +71,8 @@ LAYERS = {
     "src/capi": (["include/heddle"], ["dlpack", "system"]),
     "src/testing": (["include/heddle/core", "src/core/math.h", "src/cuda", *JSON], ["highway", "gtest", "json", "cuda", "system"]),
     "python": (["include/heddle", "src/core/device_bytes.h"], ["nanobind", "python", "dlpack", "system"]),
-    "apps/heddle-serve": (["include/heddle", "apps/heddle", *JSON, "src/engine/thread", "src/engine/face/made_engine.h"],
+    "apps/request_json": (["include/heddle/core", "include/heddle/engine", "src/files/edit_distance.h", *JSON], []),
+    "apps/heddle-serve": (["include/heddle", "apps/heddle", "apps/request_json", *JSON, "src/engine/thread", "src/engine/face/made_engine.h"],
                           ["cli11", "spdlog", "boost", "openssl", "prometheus", "system"]),
     "apps/heddle-bench": (["include/heddle", "apps/heddle", "src/core", "src/engine/face/made_engine.h", "src/engine/runner/engine_context.h",
                             "src/engine/face/engine_options.h", "src/engine/options/available_memory.h", "src/engine/options/weight_options.h", "src/files", "src/model/weights",
@@ -178,7 +179,7 @@ def library_of(header):
 
 def resolve(path, header, files):
     """The file of the tree that `header` means in a file at `path`, None for one outside."""
-    folders = [path.rsplit("/", 1)[0], "include", "src", "src/testing", "apps/heddle", "apps/heddle-serve", "python"]
+    folders = [path.rsplit("/", 1)[0], "include", "src", "src/testing", "apps", "apps/heddle", "apps/heddle-serve", "python"]
     for folder in folders:
         if f"{folder}/{header}" in files:
             return f"{folder}/{header}"

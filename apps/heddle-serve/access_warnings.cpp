@@ -33,10 +33,9 @@ std::vector<std::string> access_warnings(const app::ServeOptions& options) {
                        ": other users of this machine may read or change it; chmod 600 " + path);
   }
   if (options.api_key_file.empty() && !is_local(options.host)) {
-    warnings.push_back("anybody who can reach " + options.host +
-                       " may use the server; require a key with --api-key-file, or serve this "
-                       "machine alone with --host "
-                       "127.0.0.1 listens to this machine alone");
+    warnings.push_back("anyone who can reach " + options.host +
+                       " may use the server; require a key with --api-key-file, or listen to this "
+                       "machine alone with --host 127.0.0.1");
   }
   return warnings;
 }

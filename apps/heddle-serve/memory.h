@@ -11,7 +11,7 @@
 namespace heddle::serve {
 
 /// Calls `body` until it finds the memory that it needs: for what must happen, and whose failure
-/// nobody could be told of.
+/// could not be reported.
 template <class Body>
 void retry_for_memory(const Body& body) noexcept {
   for (;;) {
@@ -23,7 +23,7 @@ void retry_for_memory(const Body& body) noexcept {
   }
 }
 
-/// Memory that is given back where operator new finds none, so that what ends a request finds the
+/// Memory that is freed where operator new finds none, so that what ends a request finds the
 /// little that it needs. While it cannot be taken again, requests are refused. One per process.
 class MemoryReserve {
  public:
@@ -32,7 +32,7 @@ class MemoryReserve {
   MemoryReserve& operator=(const MemoryReserve&) = delete;
   ~MemoryReserve();
 
-  /// Takes it again where it was given back; returns whether it is there.
+  /// Allocates it again where it was freed; returns whether it is complete.
   [[nodiscard]] bool refill() noexcept;
 };
 

@@ -11,13 +11,13 @@
 #include <spdlog/spdlog.h>
 
 #include "access_warnings.h"
-#include "engine/service.h"
 #include "http/buffers.h"
 #include "http/listener.h"
 #include "memory.h"
 #include "open_model.h"
 #include "routes/access.h"
 #include "routes/routes.h"
+#include "service/service.h"
 
 namespace heddle::serve {
 namespace {

@@ -11,11 +11,13 @@
 #include "heddle/engine/engine.h"
 
 #include "byte_size.h"
+#include "option_group.h"
 
 namespace heddle::app {
 namespace {
 
 constexpr const char* kAuto = "auto";
+constexpr int kMaxInt = std::numeric_limits<int>::max();
 
 void add_adapter(std::vector<NamedAdapter>& adapters, const std::string& text,
                  const NamedAdapter& adapter) {
@@ -54,7 +56,7 @@ CLI::Validator number_in(float low, float high) {
 }
 
 /// Bytes, or 0 for "auto".
-int64_t read_memory(const std::string& option, const std::string& text) {
+int64_t read_memory(const char* option, const std::string& text) {
   if (text == kAuto) return 0;
   const std::optional<int64_t> bytes = parse_byte_size(text);
   HEDDLE_CHECK(bytes, option, " ", text, ": expected ", kAuto,
@@ -76,31 +78,24 @@ TokenBias read_bias(const std::string& text) {
 }
 
 void add_penalty_options(CLI::App& command, AnswerOptions& options) {
-  constexpr const char* kGroup = "Answers";
+  const OptionGroup group(command, "Answers");
   SamplingOptions& sampling = options.sampling;
-  command
-      .add_option(
-          "--repetition-penalty", options.given.repetition_penalty,
+  group
+      .value(
+          "--repetition-penalty", options.given.repetition_penalty, "X",
           "Divides positive logits of tokens in prompt or answer, multiplies negative ones; 1: off")
       ->default_str("1")
-      ->check(number_in(std::numeric_limits<float>::min(), 1e6f))
-      ->type_name("X")
-      ->group(kGroup);
-  command
-      .add_option(
-          "--frequency-penalty", sampling.frequency_penalty,
-          "Subtracted from a token's logit each time that it is in the answer, -2 to 2; 0: off")
+      ->check(number_in(std::numeric_limits<float>::min(), 1e6f));
+  group
+      .value("--frequency-penalty", sampling.frequency_penalty, "X",
+             "Subtracted from a token's logit each time that it is in the answer, -2 to 2; 0: off")
       ->capture_default_str()
-      ->check(number_in(-2.0f, 2.0f))
-      ->type_name("X")
-      ->group(kGroup);
-  command
-      .add_option("--presence-penalty", sampling.presence_penalty,
-                  "Subtracted from the logits of tokens in the answer, -2 to 2; 0: off")
+      ->check(number_in(-2.0f, 2.0f));
+  group
+      .value("--presence-penalty", sampling.presence_penalty, "X",
+             "Subtracted from the logits of tokens in the answer, -2 to 2; 0: off")
       ->capture_default_str()
-      ->check(number_in(-2.0f, 2.0f))
-      ->type_name("X")
-      ->group(kGroup);
+      ->check(number_in(-2.0f, 2.0f));
   command
       .add_option_function<std::vector<std::string>>(
           "--logit-bias",
@@ -110,26 +105,15 @@ void add_penalty_options(CLI::App& command, AnswerOptions& options) {
           "Added to a token's logit, -100 to 100; can be repeated")
       ->allow_extra_args(false)
       ->type_name("ID=X")
-      ->group(kGroup);
-  command
-      .add_option("--min-tokens", options.min_tokens,
-                  "Minimum number of tokens before anything but --max-tokens ends an answer")
-      ->capture_default_str()
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
-      ->type_name("N")
-      ->group(kGroup);
-  command
-      .add_option("--stop-token-id", options.stop_token_ids,
-                  "Token that ends an answer; can be repeated")
-      ->allow_extra_args(false)
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
-      ->type_name("ID")
-      ->group(kGroup);
-  command
-      .add_option("--bad-word", options.bad_words, "Word that no answer contains; can be repeated")
-      ->allow_extra_args(false)
-      ->type_name("TEXT")
-      ->group(kGroup);
+      ->group("Answers");
+  group.number("--min-tokens", options.min_tokens, 0, kMaxInt, "N",
+               "Minimum number of tokens before anything but --max-tokens ends an answer");
+  group
+      .list("--stop-token-id", options.stop_token_ids, "ID",
+            "Token that ends an answer; can be repeated")
+      ->check(CLI::Range(0, kMaxInt));
+  group.list("--bad-word", options.bad_words, "TEXT",
+             "Word that no answer contains; can be repeated");
 }
 
 /// Empty for what the engine chooses.
@@ -143,158 +127,90 @@ std::string read_device(const std::string& text) {
 }
 
 void add_engine_options(CLI::App& command, EngineOptions& engine) {
-  constexpr const char* kGroup = "Engine";
-  const auto add_size = [&command](const std::string& option, int64_t& bytes,
-                                   const std::string& what) {
+  const OptionGroup group(command, "Engine");
+  const auto add_size = [&group](const char* option, int64_t& bytes, const char* what) {
     const auto read = [option, &bytes](const std::string& text) {
       bytes = read_memory(option, text);
     };
-    command.add_option_function<std::string>(option, read, what)
-        ->default_str(kAuto)
-        ->type_name("SIZE")
-        ->group(kGroup);
+    group.text(option, read, kAuto, "SIZE", what);
   };
-  command
-      .add_option_function<std::string>(
-          "--device", [&engine](const std::string& text) { engine.device = read_device(text); },
-          "Where the model runs: cpu, cuda or cuda:1; auto: a GPU if one is found")
-      ->default_str(kAuto)
-      ->type_name("DEVICE")
-      ->group(kGroup);
-  command.add_option("-t,--threads", engine.num_threads, "Threads; 0: one per processor")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1024))
-      ->group(kGroup);
-  command
-      .add_option("--max-context", engine.max_context,
-                  "Maximum number of tokens in a row, prompt and answer; 0: the model's own limit")
-      ->capture_default_str()
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
-      ->group(kGroup);
-  command.add_option("--page-size", engine.page_size, "Tokens per page of the KV cache")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4096))
-      ->group(kGroup);
-  command
-      .add_option("--prefill-chunk", engine.prefill_chunk,
-                  "Maximum number of prompt tokens per step; 0: 512, on a GPU 2048")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 65536))
-      ->group(kGroup);
+  group.text(
+      "--device", [&engine](const std::string& text) { engine.device = read_device(text); }, kAuto,
+      "DEVICE", "Where the model runs: cpu, cuda or cuda:1; auto: a GPU if one is found");
+  group.number("-t,--threads", engine.num_threads, 0, 1024, "", "Threads; 0: one per processor");
+  group.number("--max-context", engine.max_context, 0, kMaxInt, "",
+               "Maximum number of tokens in a row, prompt and answer; 0: the model's own limit");
+  group.number("--page-size", engine.page_size, 1, 4096, "", "Tokens per page of the KV cache");
+  group.number("--prefill-chunk", engine.prefill_chunk, 0, 65536, "",
+               "Maximum number of prompt tokens per step; 0: 512, on a GPU 2048");
   add_size("--kv-memory", engine.kv_memory,
            "Memory for the KV cache, such as 8G; auto: half of the free memory. Rows wait while it "
            "is in use");
-  command
-      .add_option_function<std::string>(
-          "--kv-type", [&engine](const std::string& text) { engine.kv_type = unless_auto(text); },
-          "Type of the KV cache: f32 (on the CPU), or f16 or bf16, which take half the memory and "
-          "round; auto: f32, on a GPU the type of the activations")
-      ->default_str(kAuto)
-      ->type_name("TYPE")
-      ->group(kGroup);
+  group.text(
+      "--kv-type", [&engine](const std::string& text) { engine.kv_type = unless_auto(text); },
+      kAuto, "TYPE",
+      "Type of the KV cache: f32 (on the CPU), or f16 or bf16, which take half the memory and "
+      "round; auto: f32, on a GPU the type of the activations");
   add_size("--adapter-memory", engine.adapter_memory,
            "Memory for all adapters, such as 1G; auto: with --adapters a quarter of the free "
-           "memory, otherwise no limit. Those of --adapters make room for one another");
+           "memory, otherwise no limit. Those of --adapters are evicted for one another");
   add_size("--adapter-host-memory", engine.adapter_host_memory,
            "On a GPU: host memory for copies of adapters from --adapters, from which they are "
            "loaded onto the GPU; auto: a quarter of the free memory");
-  command
-      .add_option("--max-batch-adapters", engine.max_batch_adapters,
-                  "Maximum number of adapters that rows which run at once may use; 0: no limit")
-      ->capture_default_str()
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
-      ->group(kGroup);
+  group.number("--max-batch-adapters", engine.max_batch_adapters, 0, kMaxInt, "",
+               "Maximum number of adapters that rows which run at once may use; 0: no limit");
   add_size("--max-batch-adapter-bytes", engine.max_batch_adapter_bytes,
            "Maximum size of these adapters' weights, such as 64M; auto: no limit");
 }
 
 void add_input_options(CLI::App& command, GenerateOptions& options) {
-  constexpr const char* kGroup = "Input";
-  CLI::Option* prompts = command
-                             .add_option("PROMPT", options.prompts,
-                                         "Prompts; a single - reads them from standard input")
-                             ->group(kGroup);
-  command
-      .add_option("--prompts", options.prompts_path,
-                  "File with a JSON object or a prompt on each line; - reads standard input as "
-                  "lines arrive")
-      ->type_name("FILE")
-      ->excludes(prompts)
-      ->group(kGroup);
+  const OptionGroup group(command, "Input");
+  CLI::Option* prompts = group.value("PROMPT", options.prompts, "",
+                                     "Prompts; a single - reads them from standard input");
+  group
+      .value("--prompts", options.prompts_path, "FILE",
+             "File with a JSON object or a prompt on each line; - reads standard input as lines "
+             "arrive")
+      ->excludes(prompts);
   const std::map<std::string, LineFormat> formats = {
       {kAuto, LineFormat::kAuto}, {"jsonl", LineFormat::kJson}, {"text", LineFormat::kText}};
-  command
-      .add_option("--input", options.input,
-                  "Format of the lines: jsonl, a JSON object each; text, a prompt each; auto: "
-                  "jsonl if the file name says so or the first line begins with {, otherwise text")
+  group
+      .value("--input", options.input, "",
+             "Format of the lines: jsonl, a JSON object each; text, a prompt each; auto: jsonl if "
+             "the file name says so or the first line begins with {, otherwise text")
       ->transform(CLI::CheckedTransformer(formats).description(""))
       ->default_str(kAuto)
-      ->type_name("FORMAT")
-      ->group(kGroup);
-  command.add_flag("--raw", options.raw, "Takes prompts as plain text, without the chat template")
-      ->group(kGroup);
-  command
-      .add_flag("--keep-going", options.keep_going,
-                "Answers invalid rows of a file with their error, and runs the others")
-      ->group(kGroup);
+      ->type_name("FORMAT");
+  group.flag("--raw", options.raw, "Takes prompts as plain text, without the chat template");
+  group.flag("--keep-going", options.keep_going,
+             "Answers invalid rows of a file with their error, and runs the others");
 }
 
 void add_output_options(CLI::App& command, GenerateOptions& options) {
-  constexpr const char* kGroup = "Output";
-  command
-      .add_flag("--json", options.json, "One JSON object per row, written when the row is finished")
-      ->group(kGroup);
-  command.add_flag("--ordered", options.ordered, "With --json: rows in the order of the input")
-      ->group(kGroup);
-  command
-      .add_option(
-          "--hold", options.hold,
-          "Maximum number of finished rows that wait for an earlier one; then no row is admitted")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()))
-      ->type_name("N")
-      ->group(kGroup);
-  command
-      .add_option("--resume", options.resume_path,
-                  "Appends JSON answers to this file and skips the rows that it already answers")
-      ->type_name("FILE")
-      ->group(kGroup);
-  command.add_flag("--logprobs", options.logprobs, "With --json: log-probabilities of the tokens")
-      ->group(kGroup);
-  command
-      .add_option("--top-logprobs", options.answer.top_logprobs,
-                  "With --json: this many of the most likely tokens at each position, up to 100")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 100))
-      ->type_name("N")
-      ->group(kGroup);
-  command
-      .add_flag("--prompt-logprobs", options.answer.prompt_logprobs,
-                "With --json: log-probabilities of the prompt's tokens")
-      ->group(kGroup);
-  command
-      .add_option("--n", options.answer.n,
-                  "Answers per prompt, 1 to 128; answer i draws with the row's seed + i")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 128))
-      ->type_name("N")
-      ->group(kGroup);
-  command.add_option("--stats", options.stats_path, "Writes times and counts to this file")
-      ->type_name("FILE")
-      ->group(kGroup);
-  command.add_flag("-q,--quiet", options.quiet, "No progress, statistics or notes")->group(kGroup);
+  const OptionGroup group(command, "Output");
+  group.flag("--json", options.json, "One JSON object per row, written when the row is finished");
+  group.flag("--ordered", options.ordered, "With --json: rows in the order of the input");
+  group.number("--hold", options.hold, int64_t{1}, std::numeric_limits<int64_t>::max(), "N",
+               "Maximum number of finished rows that wait for an earlier one; then no row is "
+               "admitted");
+  group.value("--resume", options.resume_path, "FILE",
+              "Appends JSON answers to this file and skips the rows that it already answers");
+  group.flag("--logprobs", options.logprobs, "With --json: log-probabilities of the tokens");
+  group.number("--top-logprobs", options.answer.top_logprobs, 0, 100, "N",
+               "With --json: this many of the most likely tokens at each position, up to 100");
+  group.flag("--prompt-logprobs", options.answer.prompt_logprobs,
+             "With --json: log-probabilities of the prompt's tokens");
+  group.number("--n", options.answer.n, 1, 128, "N",
+               "Answers per prompt, 1 to 128; answer i draws with the row's seed + i");
+  group.value("--stats", options.stats_path, "FILE", "Writes times and counts to this file");
+  group.flag("-q,--quiet", options.quiet, "No progress, statistics or notes");
 }
 
 void add_generate(CLI::App& app, GenerateOptions& options) {
   CLI::App* command = app.add_subcommand("generate", "Answers prompts, each with its own adapter");
   add_input_options(*command, options);
   add_model_options(*command, options.model);
-  command
-      ->add_option("--max-batch", options.model.engine.max_batch,
-                   "Maximum number of rows that run at once")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4096))
-      ->group("Engine");
+  add_max_batch(*command, options.model.engine);
   add_answer_options(*command, options.answer);
   add_output_options(*command, options);
   command->footer(
@@ -308,16 +224,14 @@ void add_chat(CLI::App& app, ChatOptions& options) {
       "chat", "Holds a conversation, on a terminal or with lines of standard input");
   add_model_options(*command, options.model);
   add_answer_options(*command, options.answer);
-  constexpr const char* kGroup = "Conversation";
+  const OptionGroup group(*command, "Conversation");
   command
       ->add_flag_callback(
           "--no-history", [&options] { options.history = false; },
           "Does not keep the lines that are typed for later runs")
-      ->group(kGroup);
-  command
-      ->add_flag("--timings", options.timings,
-                 "Shows tokens and seconds after each answer, on standard error")
-      ->group(kGroup);
+      ->group("Conversation");
+  group.flag("--timings", options.timings,
+             "Shows tokens and seconds after each answer, on standard error");
   command->footer("heddle chat --adapter sql=examples/adapters/sql");
 }
 
@@ -346,14 +260,17 @@ void refuse_empty_values(CLI::App& command) {
 
 }  // namespace
 
+void add_max_batch(CLI::App& command, EngineOptions& engine) {
+  OptionGroup(command, "Engine")
+      .number("--max-batch", engine.max_batch, 1, 4096, "",
+              "Maximum number of rows that run at once");
+}
+
 void add_model_options(CLI::App& command, ModelOptions& options) {
-  constexpr const char* kGroup = "Model";
-  command
-      .add_option("-m,--model", options.engine.model_path,
-                  "GGUF file, folder of a Hugging Face model, or its name in the local cache; "
-                  "without it $HEDDLE_MODEL, then the default model in the cache")
-      ->type_name("FILE")
-      ->group(kGroup);
+  const OptionGroup group(command, "Model");
+  group.value("-m,--model", options.engine.model_path, "FILE",
+              "GGUF file, folder of a Hugging Face model, or its name in the local cache; without "
+              "it $HEDDLE_MODEL, then the default model in the cache");
   command
       .add_option_function<std::vector<std::string>>(
           "--adapter",
@@ -363,89 +280,60 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
           "PEFT adapter to load, and its name; can be repeated")
       ->allow_extra_args(false)
       ->type_name("NAME=DIR")
-      ->group(kGroup);
-  command
-      .add_option("--adapters", options.engine.adapter_dir,
-                  "Folder of adapters; each is loaded when its folder's name is first asked for")
-      ->type_name("DIR")
-      ->group(kGroup);
-  command
-      .add_option("--generation-config", options.engine.generation_config,
-                  "Source of temperature, top-k, top-p, min-p, repetition penalty and max-tokens "
-                  "where they are not given: auto, the model's generation_config.json or GGUF "
-                  "file; none; or the path of such a file or its folder")
-      ->default_str(kAuto)
-      ->type_name("FROM")
-      ->group(kGroup);
-  command
-      .add_flag("--strict", options.strict,
-                "Makes errors of warnings about the model and its adapters: an adapter made for "
-                "another model, settings that heddle does not know or do")
-      ->group(kGroup);
-  command
-      .add_option("--weights", options.engine.weights,
-                  "Packs f32, f16 and bf16 matrices on load: q8_0, q5_1, q5_0, q4_1, q4_0, f16 or "
-                  "bf16")
-      ->type_name("TYPE")
-      ->group(kGroup);
+      ->group("Model");
+  group.value("--adapters", options.engine.adapter_dir, "DIR",
+              "Folder of adapters; each is loaded when a request first names its folder");
+  group
+      .value("--generation-config", options.engine.generation_config, "FROM",
+             "Source of temperature, top-k, top-p, min-p, repetition penalty and max-tokens where "
+             "they are not given: auto, the model's generation_config.json or GGUF file; none; or "
+             "the path of such a file or its folder")
+      ->default_str(kAuto);
+  group.flag("--strict", options.strict,
+             "Makes errors of warnings about the model and its adapters: an adapter made for "
+             "another model, settings that heddle does not know or do");
+  group.value(
+      "--weights", options.engine.weights, "TYPE",
+      "Packs f32, f16 and bf16 matrices on load: q8_0, q5_1, q5_0, q4_1, q4_0, f16 or bf16");
   add_engine_options(command, options.engine);
 }
 
 void add_answer_options(CLI::App& command, AnswerOptions& options) {
-  constexpr const char* kGroup = "Answers";
+  const OptionGroup group(command, "Answers");
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   GenerationDefaults& given = options.given;  // else the model's files say it
-  command.add_option("--use", options.use, "Adapter to use; base: the model without one")
-      ->type_name("NAME")
-      ->group(kGroup);
-  command
-      .add_option("--system", options.system, "System message at the start of each conversation")
-      ->type_name("TEXT")
-      ->group(kGroup);
-  command
-      .add_option("--max-tokens", given.max_tokens,
-                  "Maximum number of tokens in an answer; 0: only the prompt's log-probabilities")
+  group.value("--use", options.use, "NAME", "Adapter to use; base: the model without one");
+  group.value("--system", options.system, "TEXT",
+              "System message at the start of each conversation");
+  group
+      .value("--max-tokens", given.max_tokens, "N",
+             "Maximum number of tokens in an answer; 0: only the prompt's log-probabilities")
       ->default_str("256")
-      ->check(CLI::Range(int64_t{0}, kMax))
-      ->type_name("N")
-      ->group(kGroup);
-  command
-      .add_option("--temperature", given.temperature,
-                  "Sampling temperature; 0: always the most likely token")
+      ->check(CLI::Range(int64_t{0}, kMax));
+  group
+      .value("--temperature", given.temperature, "X",
+             "Sampling temperature; 0: always the most likely token")
       ->default_str("0")
-      ->check(number_in(0.0f, 1e6f))
-      ->type_name("X")
-      ->group(kGroup);
-  command.add_option("--top-k", given.top_k, "Samples from the K most likely tokens; 0: off")
+      ->check(number_in(0.0f, 1e6f));
+  group.value("--top-k", given.top_k, "K", "Samples from the K most likely tokens; 0: off")
       ->default_str("0")
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()))
-      ->type_name("K")
-      ->group(kGroup);
-  command
-      .add_option("--top-p", given.top_p,
-                  "Samples from the most likely tokens that have this probability together; 1: off")
+      ->check(CLI::Range(0, kMaxInt));
+  group
+      .value("--top-p", given.top_p, "P",
+             "Samples from the most likely tokens that have this probability together; 1: off")
       ->default_str("1")
-      ->check(number_in(std::numeric_limits<float>::min(), 1.0f))
-      ->type_name("P")
-      ->group(kGroup);
-  command
-      .add_option("--min-p", given.min_p,
-                  "Minimum probability of a token, as a share of the most likely token's; 0: off")
+      ->check(number_in(std::numeric_limits<float>::min(), 1.0f));
+  group
+      .value("--min-p", given.min_p, "P",
+             "Minimum probability of a token, as a share of the most likely token's; 0: off")
       ->default_str("0")
-      ->check(number_in(0.0f, 1.0f))
-      ->type_name("P")
-      ->group(kGroup);
-  command.add_option("--stop", options.stop, "Ends the answer before this text; can be repeated")
-      ->allow_extra_args(false)
-      ->type_name("TEXT")
-      ->group(kGroup);
+      ->check(number_in(0.0f, 1.0f));
+  group.list("--stop", options.stop, "TEXT", "Ends the answer before this text; can be repeated");
   add_penalty_options(command, options);
-  command
-      .add_option("--seed", options.sampling.seed,
-                  "Row i draws with this number + i unless it has a seed of its own")
-      ->capture_default_str()
-      ->type_name("N")
-      ->group(kGroup);
+  group
+      .value("--seed", options.sampling.seed, "N",
+             "Row i draws with this number + i unless it has a seed of its own")
+      ->capture_default_str();
 }
 
 void declare_commands(CLI::App& app, CommandLine& line) {

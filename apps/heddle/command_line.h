@@ -13,7 +13,7 @@
 
 namespace heddle::app {
 
-/// What the command line asks for: the options of the subcommand that was given.
+/// The command line: the options of the subcommand that was given.
 struct CommandLine {
   GenerateOptions generate;
   ChatOptions chat;
@@ -32,6 +32,9 @@ void declare_commands(CLI::App& app, CommandLine& line);
 
 /// The options that every subcommand with a model takes; groups "Model" and "Engine".
 void add_model_options(CLI::App& command, ModelOptions& options);
+
+/// How many rows run at once.
+void add_max_batch(CLI::App& command, EngineOptions& engine);
 
 /// The options that say how answers are made; group "Answers".
 void add_answer_options(CLI::App& command, AnswerOptions& options);

@@ -7,7 +7,7 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/spdlog.h>
 
-#include "shown.h"
+#include "request_json/shown.h"
 
 namespace heddle::app {
 namespace {

@@ -25,8 +25,8 @@ namespace {
 
 constexpr int kExitFailed = 1, kExitWrongInput = 2;
 
-/// Becomes heddle-serve, which stands beside this program: it needs libraries that the rest does
-/// not. Returns only by an Error.
+/// Becomes heddle-serve, which is in the folder of this program: it needs libraries that the rest
+/// does not. Returns only by an Error.
 [[noreturn]] void run_server_program(char** argv) {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string program = (self.parent_path() / "heddle-serve").string();

@@ -12,7 +12,7 @@
 
 #include "default_model.h"
 #include "load_progress.h"
-#include "shown.h"
+#include "request_json/shown.h"
 
 namespace heddle::app {
 namespace {

@@ -9,7 +9,7 @@
 
 namespace heddle::app {
 
-/// The name that stands for the model without an adapter.
+/// The name of the model without an adapter.
 inline constexpr const char* kBaseName = "base";
 
 struct NamedAdapter {
@@ -66,7 +66,7 @@ struct GenerateOptions {
 /// Tokens of a chat answer where neither request, command line nor model says how many.
 inline constexpr int64_t kDefaultMaxTokens = 4096;
 
-/// How much one request may ask for; more is refused with 400, a longer body with 413.
+/// The limits of one request; what exceeds them is refused with 400, a longer body with 413.
 struct RequestLimits {
   int64_t body_bytes = 8 << 20;
   int64_t messages = 1024;
@@ -81,7 +81,7 @@ struct RequestLimits {
   std::optional<int64_t> default_max_tokens{};
 };
 
-/// What `heddle serve` is told.
+/// The options of `heddle serve`.
 struct ServeOptions {
   ModelOptions model;
   std::string host = "127.0.0.1";
@@ -89,7 +89,7 @@ struct ServeOptions {
   std::vector<std::string> served_names;  // of the base model, the first in answers; empty: its own
   std::string tls_cert, tls_key;          // PEM files; empty: plain HTTP
   std::string api_key_file, admin_key_file;  // a key in each line; empty: none
-  std::vector<std::string> allowed_hosts;    // beside the bind address and localhost
+  std::vector<std::string> allowed_hosts;    // in addition to the bind address and localhost
   std::vector<std::string> cors_origins;     // "*": all
   bool ignore_unknown_fields = false;
   bool allow_request_templates = false;

@@ -11,7 +11,7 @@
 
 #include "heddle/core/error.h"
 
-#include "shown.h"
+#include "request_json/shown.h"
 
 namespace heddle::app {
 namespace fs = std::filesystem;
@@ -30,8 +30,8 @@ std::string without_links(std::string path) {
   return path;
 }
 
-/// Makes a file beside `path` that nobody else has; its name comes to `partial`.
-int make_beside(const std::string& path, std::string& partial) {
+/// Makes a new file in the folder of `path`; its name comes to `partial`.
+int make_partial(const std::string& path, std::string& partial) {
   for (int i = 0;; ++i) {
     partial =
         path + ".partial" + std::to_string(::getpid()) + (i > 0 ? "-" + std::to_string(i) : "");
@@ -51,8 +51,8 @@ int write_all(int file, const std::string& text) {
   return 0;
 }
 
-/// Whether it is /dev/stdout, /dev/fd/N or the like: a file that is open already, which somebody
-/// reads who does not see one that is put in its place.
+/// Whether it is /dev/stdout, /dev/fd/N or the like: a file that is open already, whose
+/// readers would not see one that is put in its place.
 bool is_open_already(const std::string& path) {
   return path.starts_with("/dev/") || path.starts_with("/proc/");
 }
@@ -87,12 +87,12 @@ void OutputFile::write(const std::string& text) const {
 void OutputFile::replace(const std::string& text) const {
   std::string partial;
   int error = 0;
-  const int file = make_beside(target_, partial);
+  const int file = make_partial(target_, partial);
   if (file < 0) throw std::system_error(errno, std::generic_category(), option_ + " " + path_);
   struct stat before {};
   const bool is_there = ::lstat(target_.c_str(), &before) == 0;
   if (is_there && !S_ISREG(before.st_mode)) {
-    error = EEXIST;  // somebody has put something else there
+    error = EEXIST;  // another program has put something else there
   } else if (is_there && ::fchmod(file, before.st_mode & 0777) != 0) {
     error = errno;
   } else {
@@ -106,7 +106,7 @@ void OutputFile::replace(const std::string& text) const {
 }
 
 void OutputFile::write_through(const std::string& text) const {
-  // Non-blocking, since opening a pipe that nobody reads waits for a reader otherwise.
+  // Non-blocking, since opening a pipe without a reader waits for a reader otherwise.
   const int file = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
   int error = file < 0 ? errno : 0;
   if (file >= 0) {

@@ -5,8 +5,8 @@
 namespace heddle::app {
 
 /// A file that an option names and that is written as a whole at the end. Links are followed. A
-/// regular file, or one that is not there, is replaced by a finished one, so that nobody sees half
-/// of it; into a device or a pipe is written, as into standard output.
+/// regular file, or one that is not there, is replaced by a finished one, so that no reader sees
+/// half of it; into a device or a pipe is written, as into standard output.
 class OutputFile {
  public:
   /// `option`: "--stats", for errors. Throws Error where the file could not be written: its folder

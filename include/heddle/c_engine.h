@@ -90,7 +90,8 @@ typedef struct heddle_engine_options {
   bool strict;     /* false; true: what on_warning is called with is an error */
   /* NULL; called with what is odd, one sentence each: about the model's files by the thread that
      creates the engine, about an adapter that is added in that call, about one of adapter_dir by
-     the engine's thread when it is found there anew. `warning` lives until it returns. */
+     the thread that checks requests when it is found there anew. It must not call the engine.
+     `warning` lives until it returns. */
   void (*on_warning)(void* user_data, heddle_string warning);
 } heddle_engine_options;
 void heddle_engine_options_init(heddle_engine_options* options);

@@ -451,10 +451,10 @@ class LLM:
     ) -> _core.Request:
         name = name_of(choice) or ""
         own = {key: value for key, value in options.items() if value is not None}
-        values = {**self._defaults, **own}
-        penalty = values.pop("repetition_penalty")
-        request = _core.Request(**fields, adapter=name, seed=wrapped_seed(seed), **values)
-        request.repetition_penalty = penalty
+        named = {"adapter": name, "seed": wrapped_seed(seed)}
+        request = _core.Request()
+        for key, value in {**fields, **named, **self._defaults, **own}.items():
+            setattr(request, key, value)
         set_adapters(request, choice)
         set_options(request, sampling or {})
         return request

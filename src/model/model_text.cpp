@@ -8,7 +8,7 @@
 #include "heddle/core/error.h"
 
 #include "chat_template/conversation.h"
-#include "files/json_tree.h"
+#include "files/json_text.h"
 #include "files/json_value.h"
 #include "files/printable.h"
 #include "model/config/words.h"
@@ -192,15 +192,6 @@ chat_template::SpecialTokens read_special_tokens(const files::GgufFile& file,
 
 namespace {
 
-/// JSON nests no deeper in a conversation that anyone means; the template's values have a bound of
-/// their own.
-constexpr size_t kMaxJsonDepth = 100;
-
-JsonTree parse_field(std::string_view text, const char* name) {
-  if (text.empty()) return {};
-  return files::parse_json(text, name, {.depth = kMaxJsonDepth});
-}
-
 JsonTree messages_of(std::span<const ChatTurn> turns) {
   JsonTree tree;
   files::JsonArray& messages = tree->emplace_array();
@@ -235,38 +226,34 @@ void refuse_media(const Json& messages) {
 }
 
 /// A mark that is in no text of the conversation.
-std::string mark_for(const Chat& chat) {
+std::string mark_for(const Json& messages) {
+  const std::string all = files::json_text(messages);
   for (int64_t i = 0;; ++i) {
     std::string mark = "THE_ANSWER_GOES_ON_HERE_" + std::to_string(i);
-    const auto has_mark = [&mark](std::string_view text) { return text.find(mark) != text.npos; };
-    const bool is_in_turns = std::ranges::any_of(
-        chat.turns, [&](const ChatTurn& turn) { return has_mark(turn.content); });
-    if (!is_in_turns && !has_mark(chat.messages_json)) return mark;
+    if (all.find(mark) == all.npos) return mark;
   }
 }
 
 }  // namespace
 
-std::string render_chat(const chat_template::ChatTemplates& templates, const Chat& chat,
+std::string render_chat(const chat_template::ChatTemplates& templates, Chat chat,
                         const chat_template::SpecialTokens& special_tokens, int64_t max_context) {
-  JsonTree messages = chat.messages_json.empty() ? messages_of(chat.turns)
-                                                 : parse_field(chat.messages_json, "messages_json");
-  refuse_media(*messages);
+  if (chat.messages->is_null()) chat.messages = messages_of(chat.turns);
+  refuse_media(*chat.messages);
   std::optional<ContinuedMessage> continued;
   if (chat.continue_final_message) {
     HEDDLE_CHECK(
         !chat.add_generation_prompt,
         "continue_final_message and add_generation_prompt are both set; set only one of them");
-    continued.emplace(*messages, mark_for(chat));
+    continued.emplace(*chat.messages, mark_for(*chat.messages));
   }
-  std::string text =
-      templates.render({.messages = std::move(messages),
-                        .tools = parse_field(chat.tools_json, "tools_json"),
-                        .documents = parse_field(chat.documents_json, "documents_json"),
-                        .kwargs = parse_field(chat.template_kwargs_json, "template_kwargs_json"),
-                        .add_generation_prompt = chat.add_generation_prompt,
-                        .is_from_client = true},
-                       special_tokens);
+  std::string text = templates.render({.messages = std::move(chat.messages),
+                                       .tools = std::move(chat.tools),
+                                       .documents = std::move(chat.documents),
+                                       .kwargs = std::move(chat.kwargs),
+                                       .add_generation_prompt = chat.add_generation_prompt,
+                                       .is_from_client = true},
+                                      special_tokens);
   if (continued) continued->end_text(text);
   const auto num_bytes = static_cast<int64_t>(text.size());
   HEDDLE_CHECK((num_bytes - 1) / kMaxChatBytesPerToken < max_context, "the conversation has ",

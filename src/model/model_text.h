@@ -8,6 +8,7 @@
 
 #include "chat_template/chat_templates.h"
 #include "files/gguf.h"
+#include "files/json_tree.h"
 #include "tokenizer/tokenizer.h"
 
 namespace heddle::model {
@@ -37,11 +38,11 @@ struct ChatTurn {
   std::string_view role, content;
 };
 
-/// A conversation as requests give it. What is JSON is empty where it is not given.
+/// A conversation as requests give it. What is null is not given.
 struct Chat {
   std::span<const ChatTurn> turns{};
-  std::string_view messages_json{};  // instead of turns
-  std::string_view tools_json{}, documents_json{}, template_kwargs_json{};
+  files::JsonTree messages{};  // instead of turns
+  files::JsonTree tools{}, documents{}, kwargs{};
   bool add_generation_prompt = true;
   bool continue_final_message = false;  // the text ends with the last message's content
 };
@@ -51,11 +52,10 @@ struct Chat {
 inline constexpr int64_t kMaxChatBytesPerToken = 256;
 
 /// The prompt of the conversation. Throws Error(kInvalidArgument) that names
-/// the field where one is not JSON of its type, and with both numbers where the text has more than
+/// the field where one is not of its type, and with both numbers where the text has more than
 /// kMaxChatBytesPerToken bytes for each token of the context, so that no template makes the
 /// tokenizer read what cannot fit.
-[[nodiscard]] std::string render_chat(const chat_template::ChatTemplates& templates,
-                                      const Chat& chat,
+[[nodiscard]] std::string render_chat(const chat_template::ChatTemplates& templates, Chat chat,
                                       const chat_template::SpecialTokens& special_tokens,
                                       int64_t max_context);
 

@@ -354,7 +354,7 @@ class Limits(unittest.TestCase):
         print(f"an idle server takes {used / IDLE_SECONDS:.3%} of a core over {IDLE_SECONDS:g} s")
         self.assertLess(used, IDLE_SECONDS * 0.002 + 0.01)  # 0.01: the clock of the system
 
-    def test_adapters_that_make_room_for_one_another(self):
+    def test_adapters_that_are_evicted_for_one_another(self):
         """16 adapters over the memory of 8: the median time to a first token is at most 3 times that of 8."""
         write_all(self.folder, 16)
         server = self.server()

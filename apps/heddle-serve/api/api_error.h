@@ -9,7 +9,7 @@
 
 namespace heddle::serve {
 
-/// What is wrong with a request, as its client is told.
+/// What is wrong with a request, as its client reads it.
 class ApiError : public std::runtime_error {
  public:
   ApiError(unsigned status, std::string type, const std::string& message, std::string param = {})

@@ -10,7 +10,7 @@
 #include "api/api_error.h"
 #include "files/json_text.h"
 #include "files/json_value.h"
-#include "shown.h"
+#include "request_json/shown.h"
 
 namespace heddle::serve {
 namespace {

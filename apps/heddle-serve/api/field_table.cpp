@@ -51,7 +51,7 @@ constexpr PassiveField kTable[] = {
     hint("verbosity"),
     {"web_search_options", 0, "web search is not supported; leave the field out"},
     // vLLM
-    {"best_of", kOne, "ask for several answers with n"},
+    {"best_of", kOne, "set n for several answers"},
     hint("cache_salt"),
     {"early_stopping", kFalse, kNoBeams},
     {"ec_transfer_params", kEmpty, kNotThere},

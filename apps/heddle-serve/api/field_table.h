@@ -7,7 +7,7 @@
 
 namespace heddle::serve {
 
-/// Values at which a field asks for nothing.
+/// Values at which a field has no effect.
 namespace neutral {
 inline constexpr uint32_t kFalse = 1 << 0, kTrue = 1 << 1, kZero = 1 << 2, kOne = 1 << 3,
                           kMinusOne = 1 << 4,
@@ -30,7 +30,7 @@ struct PassiveField {
 [[nodiscard]] const PassiveField* find_passive(std::string_view name);
 /// Whether a request with this value is answered.
 [[nodiscard]] bool is_accepted(const PassiveField& field, const files::Json& value);
-/// Whether the field only tells how an answer is wished for, and is named among those without
+/// Whether the field is a mere hint for the answer, and is named among those without
 /// effect. The value of another field that is accepted is what heddle does anyway.
 [[nodiscard]] inline bool is_hint(const PassiveField& field) { return field.refusal.empty(); }
 

@@ -11,11 +11,11 @@
 #include "api/bounds.h"
 #include "api/field_table.h"
 #include "files/json_text.h"
-#include "generate/fields/sampling_fields.h"
-#include "generate/ordered_json.h"
-#include "generate/row_reader.h"
-#include "nearest.h"
-#include "shown.h"
+#include "request_json/nearest.h"
+#include "request_json/ordered_json.h"
+#include "request_json/row_reader.h"
+#include "request_json/sampling_fields.h"
+#include "request_json/shown.h"
 
 namespace heddle::serve {
 namespace {
@@ -60,7 +60,7 @@ constexpr auto kCommon = std::to_array<std::string_view>({"model",
                                                           "return_tokens_as_token_ids",
                                                           "logprobs"});
 constexpr float kLeastTopP = std::numeric_limits<float>::min();
-constexpr size_t kMostIgnored = 32;  // names that are told
+constexpr size_t kMostIgnored = 32;  // names that are reported
 
 void read_model(const RowReader& row, Generation& generation) {
   ModelChoice& choice = generation.choice;
@@ -82,30 +82,19 @@ void read_model(const RowReader& row, Generation& generation) {
 
 std::vector<int32_t> token_list(const RowReader& row, const char* field) {
   const json* value = row.find(field);
-  std::vector<int32_t> ids;
-  if (value == nullptr) return ids;
+  if (value == nullptr) return {};
   HEDDLE_CHECK(value->is_array(), field, " is ", json_type(*value), ", expected an array");
-  for (const json& entry : value->get_array()) {
-    const auto id = files::integer_in(entry, 0, std::numeric_limits<int32_t>::max());
-    HEDDLE_CHECK(id, field, " holds ", files::json_text(entry), ", expected token ids");
-    ids.push_back(static_cast<int32_t>(*id));
-  }
-  return ids;
+  return app::token_ids_of(*value, field);
 }
 
 void check_limits(const json& body, const app::RequestLimits& limits) {
-  const json* const stop = find_member(body, "stop");
-  if (stop != nullptr && stop->is_array()) {
-    check_count(files::size_of(*stop), limits.stop_strings, "stop", "--max-stop-strings");
-  }
-  const json* const words = find_member(body, "bad_words");
-  if (words != nullptr && words->is_array()) {
-    check_count(files::size_of(*words), limits.bad_words, "bad_words", "--max-bad-words");
-  }
-  const json* const bias = find_member(body, "logit_bias");
-  if (bias != nullptr && bias->is_object()) {
-    check_count(files::size_of(*bias), limits.logit_bias, "logit_bias", "--max-logit-bias");
-  }
+  const auto check = [&body](const char* field, int64_t max, const char* option) {
+    const json* const value = find_member(body, field);
+    if (value != nullptr) check_count(files::size_of(*value), max, field, option);
+  };
+  check("stop", limits.stop_strings, "--max-stop-strings");
+  check("bad_words", limits.bad_words, "--max-bad-words");
+  check("logit_bias", limits.logit_bias, "--max-logit-bias");
 }
 
 void read_stream(const RowReader& row, bool ignores_unknown, Generation& generation) {

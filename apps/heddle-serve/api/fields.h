@@ -23,7 +23,7 @@ using json = files::Json;
 void check_fields(json& body, std::span<const std::string_view> fields,
                   std::span<const std::string_view> more, bool ignores_unknown,
                   std::vector<std::string>& ignored);
-/// The same for routes whose responses do not name them.
+/// check_fields for routes whose responses do not name the ignored ones.
 void check_fields(json& body, std::span<const std::string_view> fields, bool ignores_unknown);
 
 /// Adds a name to those of fields without effect, of which there are not many.
@@ -33,7 +33,7 @@ void add_ignored(std::vector<std::string>& ignored, std::string_view name);
 [[nodiscard]] std::span<const std::string_view> common_fields();
 
 /// Reads what chat and completions have in common: how tokens are picked, what ends the answer,
-/// which model, how it is told.
+/// which model, what is returned.
 void read_common(json& body, const app::ServeOptions& options, Generation& generation,
                  Request& request);
 

@@ -15,18 +15,18 @@ struct ModelChoice {
   AdapterList adapters{};    // goes before both
 };
 
-/// What a generation request of any of the APIs asks for.
+/// A generation request of any of the APIs.
 struct Generation {
   ModelChoice choice{};
   /// One for each prompt, without its adapter. Sample j of prompt i draws with its seed + j.
   std::vector<Request> prompts{};
-  int64_t n = 1;        // answers to each prompt that are told
-  int64_t best_of = 1;  // answers to each prompt that are made; the n most likely are told
+  int64_t n = 1;        // answers to each prompt in the response
+  int64_t best_of = 1;  // answers to each prompt that are made; the n most likely are returned
   bool stream = false;
   bool include_usage = false;    // a last event of the stream has it
   bool logprobs = false;         // of the answer's tokens
-  int64_t top_logprobs = 0;      // most likely tokens told at each place beside these
-  int64_t prompt_logprobs = -1;  // most likely tokens at each place of the prompt; -1: none told
+  int64_t top_logprobs = 0;      // most likely tokens at each place, in addition
+  int64_t prompt_logprobs = -1;  // most likely tokens at each place of the prompt; -1: none
   bool return_token_ids = false;
   bool echo = false;                 // the prompt comes before the answer
   std::string echoed{};              // of a conversation, or a prompt that was cut: what is echoed

@@ -6,8 +6,8 @@
 #include "heddle/core/error.h"
 
 #include "api/fields.h"
-#include "generate/ordered_json.h"
-#include "generate/row_reader.h"
+#include "request_json/ordered_json.h"
+#include "request_json/row_reader.h"
 
 namespace heddle::serve {
 

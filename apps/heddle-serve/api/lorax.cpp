@@ -8,7 +8,7 @@
 #include "api/bounds.h"
 #include "api/fields.h"
 #include "api/token_json.h"
-#include "generate/row_reader.h"
+#include "request_json/row_reader.h"
 
 namespace heddle::serve {
 namespace {
@@ -101,7 +101,7 @@ void read_sampling(const RowReader& row, Request& request) {
   sampling.frequency_penalty = row.number("frequency_penalty", 0.0f, -2.0, 2.0);
   sampling.presence_penalty = row.number("presence_penalty", 0.0f, -2.0, 2.0);
   sampling.seed = row.integer("seed", sampling.seed, 0, kMost);
-  // As in LoRAX: what narrows the choice of tokens asks for sampling, too.
+  // As in LoRAX: what narrows the choice of tokens turns sampling on, too.
   const bool samples = row.flag("do_sample", false) || row.find("temperature") != nullptr ||
                        row.find("top_k") != nullptr || row.find("top_p") != nullptr;
   if (!samples) sampling.temperature = 0.0f;
@@ -111,7 +111,7 @@ class LoraxForm final : public AnswerForm {
  public:
   LoraxForm(const LoraxGeneration& request, bool in_list) : request_(request), in_list_(in_list) {}
 
-  std::string news(size_t, const Event& event) override {
+  std::string chunk(size_t, const Event& event) override {
     std::string bytes;
     const DrawnTokens& tokens = event.tokens;
     const size_t count = tokens.ids.size();

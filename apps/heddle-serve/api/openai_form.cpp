@@ -69,7 +69,7 @@ class OpenAiForm : public AnswerForm {
   [[nodiscard]] TokenNames names_of(const TokenTexts& texts) const {
     return {.texts = texts, .are_ids = generation_.returns_token_names};
   }
-  /// Of a token: a request draws more of them where it asks for more of its prompt's.
+  /// Of a token: the engine returns more of them where the prompt's need more.
   [[nodiscard]] size_t num_tops() const { return static_cast<size_t>(generation_.top_logprobs); }
   JsonObject chunk_head() {
     JsonObject chunk = head_;
@@ -87,7 +87,7 @@ class OpenAiForm : public AnswerForm {
     choice["finish_reason"] = finish_word(completion);
     choice["stop_reason"] = stop_reason(completion);
   }
-  /// What vLLM tells besides.
+  /// What vLLM returns in addition.
   void add_ids(const Completion& completion, JsonObject& choice) {
     if (generation_.return_token_ids) {
       choice["prompt_token_ids"] = files::json_array(completion.prompt_token_ids);
@@ -100,7 +100,7 @@ class OpenAiForm : public AnswerForm {
   }
 
   Generation generation_;
-  std::vector<int64_t> offsets_;  // of each row: characters of its text that were told
+  std::vector<int64_t> offsets_;  // of each row: characters of its text that were sent
 
  private:
   JsonObject usage(std::span<const Completion> rows) const {
@@ -117,7 +117,7 @@ class OpenAiForm : public AnswerForm {
 
   /// Of each prompt the n answers whose tokens are the most likely, in their order.
   std::vector<size_t> told_rows(std::span<const Completion> rows) const {
-    std::vector<size_t> told;
+    std::vector<size_t> returned;
     const auto each = static_cast<size_t>(generation_.best_of);
     const auto score = [&rows](size_t row) {
       const std::vector<float>& logprobs = rows[row].logprobs;
@@ -130,9 +130,9 @@ class OpenAiForm : public AnswerForm {
       if (generation_.n < generation_.best_of) {
         std::ranges::stable_sort(samples, std::ranges::greater(), score);
       }
-      told.insert(told.end(), samples.begin(), samples.begin() + generation_.n);
+      returned.insert(returned.end(), samples.begin(), samples.begin() + generation_.n);
     }
-    return told;
+    return returned;
   }
 
   JsonObject head_;
@@ -153,7 +153,7 @@ class ChatForm final : public OpenAiForm {
     return bytes;
   }
 
-  std::string news(size_t row, const Event& event) override {
+  std::string chunk(size_t row, const Event& event) override {
     std::string bytes;
     const bool has_tokens = generation_.logprobs && !event.tokens.ids.empty();
     const bool has_ids = generation_.return_token_ids && !event.tokens.ids.empty();
@@ -198,7 +198,7 @@ class CompletionForm final : public OpenAiForm {
  public:
   using OpenAiForm::OpenAiForm;
 
-  std::string news(size_t row, const Event& event) override {
+  std::string chunk(size_t row, const Event& event) override {
     const bool has_tokens = !event.tokens.ids.empty() && request(row).tell_tokens;
     if (event.text.empty() && !has_tokens && !event.completion) return {};
     std::string text = event.text;

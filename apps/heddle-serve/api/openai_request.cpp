@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 
 #include "heddle/core/error.h"
 
 #include "api/api_error.h"
 #include "api/bounds.h"
 #include "api/fields.h"
-#include "files/json_text.h"
-#include "generate/chat_fields.h"
-#include "generate/row_reader.h"
+#include "request_json/chat_fields.h"
+#include "request_json/row_reader.h"
 
 namespace heddle::serve {
 namespace {
@@ -47,7 +45,7 @@ json take_shown_tools(json& body) {
   return are_shown ? take(body, "tools") : json();
 }
 
-/// What of the answer's tokens is told.
+/// What the response has of the answer's tokens.
 void read_chat_logprobs(const RowReader& row, int64_t most, Generation& generation,
                         Request& request) {
   generation.logprobs = row.flag("logprobs", false);
@@ -61,18 +59,6 @@ void read_chat_logprobs(const RowReader& row, int64_t most, Generation& generati
 void set_tells(const Generation& generation, Request& request) {
   request.tell_tokens =
       generation.logprobs || generation.return_token_ids || generation.prompt_logprobs >= 0;
-}
-
-int32_t token_of(const json& id) {
-  const auto token = files::integer_in(id, 0, std::numeric_limits<int32_t>::max());
-  HEDDLE_CHECK(token, "prompt holds ", files::json_text(id), ", expected token ids");
-  return static_cast<int32_t>(*token);
-}
-
-std::vector<int32_t> tokens_of(const files::JsonArray& list) {
-  std::vector<int32_t> ids;
-  for (const json& id : list) ids.push_back(token_of(id));
-  return ids;
 }
 
 /// "text", ["text", ...], [id, ...] or [[id, ...], ...]: a copy of `request` for each.
@@ -94,7 +80,7 @@ std::vector<Request> prompts_of(const json& prompt, const Request& request, int6
   }
   const files::JsonArray& list = prompt.get_array();
   if (list.front().is_number()) {
-    add().token_ids = tokens_of(list);
+    add().token_ids = app::token_ids_of(prompt, "prompt");
     return prompts;
   }
   check_count(list.size(), most, "prompt", "--max-prompts");
@@ -105,7 +91,7 @@ std::vector<Request> prompts_of(const json& prompt, const Request& request, int6
     } else {
       HEDDLE_CHECK(one.is_array(), "prompt holds ", files::json_type(one),
                    ", expected texts or lists of token ids");
-      add().token_ids = tokens_of(one.get_array());
+      add().token_ids = app::token_ids_of(one, "prompt");
     }
   }
   return prompts;

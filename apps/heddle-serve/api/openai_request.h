@@ -12,7 +12,7 @@ namespace heddle::serve {
 /// The body of /v1/completions.
 [[nodiscard]] Generation read_completion(const std::string& body, const app::ServeOptions& options);
 /// The body of /tokenize with `prompt` or `messages`: which adapter, and the request whose tokens
-/// are asked for.
+/// are requested.
 [[nodiscard]] Generation read_tokenize(const std::string& body, const app::ServeOptions& options);
 
 }  // namespace heddle::serve

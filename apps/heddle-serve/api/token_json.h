@@ -44,7 +44,7 @@ struct TokenNames {
                                       size_t num_tops);
 
 /// Completions: appends to {"tokens", "token_logprobs", "top_logprobs", "text_offset"}, and moves
-/// `offset`, in characters, behind the tokens. A token that is a part of a character is
+/// `offset`, in characters, after the tokens. A token that is a part of a character is
 /// "bytes:\xe2\x80", as in OpenAI's API. Of tokens with one text in one place the one that was
 /// drawn has it as its name, else the most likely one, and others are "token_id:42".
 void add_completion_logprobs(const TokenSpan& tokens, const TokenNames& names, size_t num_tops,

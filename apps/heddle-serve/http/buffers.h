@@ -12,8 +12,8 @@ namespace heddle::serve {
 /// what one may not. Of the thread of the network, but for what is said.
 class Buffers {
  public:
-  /// A connection that holds no more never gives way: one that asks for little is served beside
-  /// others that ask for all.
+  /// A connection that holds no more is never given up: small requests are served while others fill
+  /// the buffers.
   static constexpr int64_t kLittle = 64 << 10;
 
   explicit Buffers(int64_t most_bytes) : most_bytes_(most_bytes) {}
@@ -30,8 +30,8 @@ class Buffers {
     Holder& operator=(const Holder&) = delete;
     ~Holder();
 
-    /// It now holds so much. Where all hold more than they may, the one that holds the most gives
-    /// way, until they do not; false: that is this one, which then holds nothing.
+    /// It now holds so much. While all hold more than they may, the one that holds the most is
+    /// given up; false: that is this one, which then holds nothing.
     [[nodiscard]] bool hold(int64_t num_bytes);
     void let_go() { static_cast<void>(hold(0)); }
 
@@ -42,12 +42,12 @@ class Buffers {
     int64_t num_bytes_ = 0;
   };
 
-  /// What comes of rows and was not taken yet; of any thread.
-  void add_news(int64_t num_bytes) { num_bytes_ += num_bytes; }
-  /// Of any thread.
+  /// Bytes of events that are pending; in any thread.
+  void add_events(int64_t num_bytes) { num_bytes_ += num_bytes; }
+  /// In any thread.
   [[nodiscard]] bool is_full() const { return num_bytes_ > most_bytes_; }
   [[nodiscard]] int64_t num_bytes() const { return num_bytes_; }
-  /// How often a connection gave way.
+  /// How often a connection was given up.
   [[nodiscard]] int64_t num_given_up() const { return num_given_up_; }
 
  private:

@@ -30,7 +30,7 @@ namespace http = beast::http;
 using boost::system::error_code;
 using std::chrono::seconds;
 
-constexpr size_t kReadAhead = 4 << 10;  // bytes of a next request that are read beside a response
+constexpr size_t kReadAhead = 4 << 10;  // bytes of a next request that are read during a response
 constexpr size_t kPiece = 64 << 10;     // bytes of an answer that a client takes at a time, or goes
 constexpr seconds kHeaderTime{15}, kBodyTime{60}, kIdleTime{75}, kCloseTime{5};
 constexpr std::chrono::milliseconds kFirstLook{1}, kLook{20};
@@ -198,7 +198,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     beast::get_lowest_layer(stream_).close();
   }
 
-  /// Reads beside the response: that is how one learns that the client has gone.
+  /// Reads during the response: that is how the server learns that the client has gone.
   void start_read_ahead() {
     is_reading_ = true;
     beast::get_lowest_layer(stream_).expires_never();

@@ -17,7 +17,7 @@ namespace heddle::serve {
 struct ConnectionContext {
   HeadCheck check;
   Handler handler;
-  std::shared_ptr<Buffers> buffers;  // of those who send news of rows, too
+  std::shared_ptr<Buffers> buffers;  // also of the events of rows
   uint64_t body_bytes = 0;
   std::chrono::milliseconds write_time{};
   bool is_stopping = false;
@@ -29,7 +29,7 @@ struct ConnectionContext {
 /// Serves the connection until it ends.
 boost::asio::awaitable<void> serve_plain(boost::asio::ip::tcp::socket socket,
                                          std::shared_ptr<ConnectionContext> context);
-/// The same behind TLS.
+/// A connection with TLS.
 boost::asio::awaitable<void> serve_tls(boost::asio::ip::tcp::socket socket,
                                        std::shared_ptr<boost::asio::ssl::context> tls,
                                        std::shared_ptr<ConnectionContext> context);

@@ -7,7 +7,7 @@
 namespace heddle::serve {
 
 /// Looks at the lines of a request's head as they come, before anything else reads them: what RFC
-/// 9112 forbids is refused and never guessed at, so that nobody in between can read another request
+/// 9112 forbids is refused and never guessed at, so that no proxy can read another request
 /// than this server does.
 class HeadScan {
  public:
@@ -31,7 +31,7 @@ class HeadScan {
   State take_special(std::string_view name, std::string_view value);
 
   size_t begin_ = 0;     // of the first line that has not ended
-  size_t searched_ = 0;  // bytes in which no line ends behind that
+  size_t searched_ = 0;  // bytes after that in which no line ends
   bool has_request_line_ = false, is_old_ = false, has_encoding_ = false, has_length_ = false;
   bool has_host_ = false;
   unsigned status_ = 0;

@@ -12,7 +12,7 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 /// The text with its ASCII letters in lower case.
 [[nodiscard]] std::string lower_case(std::string_view text);
 
-/// A request as it came: the method in capitals, the target before and behind its '?', a path other
+/// A request as it came: the method in capitals, the target before and after its '?', a path other
 /// than "/" without the slash that ends it.
 struct HttpRequest {
   std::string method, path, query;

@@ -17,8 +17,8 @@ void set_limits(RequestParser& parser, uint64_t body_bytes);
 /// OpenAI's form of an error, for requests that no route has seen.
 [[nodiscard]] HttpResponse refusal(unsigned status, const std::string& message);
 
-/// The head that was read, without the body; what asks for a head alone is a GET. A target that
-/// names its host ("http://localhost/health") goes before the header Host.
+/// The head that was read, without the body; HEAD counts as GET. A target that names
+/// its host ("http://localhost/health") goes before the header Host.
 [[nodiscard]] HttpRequest head_of(const RequestParser& parser);
 
 /// The response to what is no HTTP, or too long; nothing: the client has gone.

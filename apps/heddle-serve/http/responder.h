@@ -18,9 +18,9 @@ class Responder {
   Responder& operator=(const Responder&) = delete;
   virtual ~Responder() = default;
 
-  /// The request's body was read, and nobody looks at it again: it is freed.
+  /// The request's body was read and is not needed any more: it is freed.
   virtual void forget_body() = 0;
-  /// Headers that the response has besides its own.
+  /// Headers that the response has in addition to its own.
   virtual void set_headers(Headers headers) = 0;
   virtual boost::asio::awaitable<void> send(HttpResponse response) = 0;
   /// A response whose body comes in pieces: begin, write as often as needed, end.

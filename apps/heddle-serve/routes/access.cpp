@@ -24,7 +24,7 @@ Digest digest_of(std::string_view text) {
   return digest;
 }
 
-/// In a time that tells nothing of the keys: digests are compared, all of them.
+/// In a time that does not depend on the keys: digests are compared, all of them.
 bool is_one_of(std::string_view key, const std::vector<std::string>& keys) {
   const Digest given = digest_of(key);
   int found = 0;

@@ -9,7 +9,7 @@
 
 namespace heddle::serve {
 
-/// Who may ask for what: looked at before a request's body is read.
+/// Who may use which route: checked before a request's body is read.
 class Access {
  public:
   /// Reads the files of keys. Throws Error where one has none.

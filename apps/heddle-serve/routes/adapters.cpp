@@ -12,7 +12,7 @@
 #include "api/fields.h"
 #include "api/lora_scales.h"
 #include "api/token_json.h"
-#include "generate/row_reader.h"
+#include "request_json/row_reader.h"
 
 namespace heddle::serve {
 namespace {
@@ -102,7 +102,7 @@ Load read_load(const std::string& text, Service& service) {
   Load load{.name = required(body, "lora_name"), .path = required(body, "lora_path")};
   check_name(load.name);
   load.replaces = RowReader(body, "request").flag("load_inplace", false);
-  const ModelNames& names = service.names();
+  const ServedNames& names = service.names();
   if (names.is_base(load.name)) {
     throw invalid("'" + load.name + "' is a name of the base model; load the adapter under another",
                   "lora_name");
@@ -174,7 +174,7 @@ HttpResponse list_models(Service& service) {
 }
 
 HttpResponse show_model(Service& service, const std::string& name) {
-  const ModelNames& names = service.names();
+  const ServedNames& names = service.names();
   if (names.is_base(name)) {
     const bool is_listed =
         std::ranges::find(names.listed_bases(), name) != names.listed_bases().end();
@@ -192,7 +192,7 @@ boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::s
       return std::make_shared<PreparedAdapter>(service.engine().prepare_adapter(path));
     };
     const std::shared_ptr<PreparedAdapter> adapter =
-        co_await service.beside(Service::Worker::kLoads, prepare);
+        co_await service.run_on(Service::Worker::kLoads, prepare);
     const auto add = [load, adapter](Engine& engine) {
       return load.replaces ? engine.replace_adapter(load.name, std::move(*adapter))
                            : engine.add_adapter(load.name, std::move(*adapter));

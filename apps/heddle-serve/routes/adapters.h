@@ -1,7 +1,7 @@
 #pragma once
 
-#include "engine/service.h"
 #include "http/responder.h"
+#include "service/service.h"
 
 namespace heddle::serve {
 

@@ -12,14 +12,14 @@ using Clock = std::chrono::steady_clock;
 namespace net = boost::asio;
 
 constexpr std::chrono::seconds kPing{15};
-constexpr size_t kFewEntries = 4096;  // of tokens; more are written beside the network's thread
+constexpr size_t kFewEntries = 4096;  // of tokens; more are written in another thread
 constexpr std::string_view kPingLine = ": ping\n\n";
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-ApiError error_of(const Completion& completion, const ModelNames& names) {
+ApiError error_of(const Completion& completion, const ServedNames& names) {
   return engine_error(completion.error_code, names.without_folders(completion.error));
 }
 
@@ -40,17 +40,17 @@ class Run {
         rows_(service.submit(generation)),
         completions_(rows_->rows.size()),
         last_token_(rows_->rows.size()) {
-    responder_.on_gone([news = rows_->news] { news->wake(); });
+    responder_.on_gone([events = rows_->events] { events->wake(); });
   }
 
   net::awaitable<void> run() {
     while (num_ended_ < completions_.size() && !failed_in_stream()) {
-      std::optional<std::vector<Event>> events = co_await rows_->news->next(kPing);
+      std::optional<std::vector<Event>> events = co_await rows_->events->next(kPing);
       if (responder_.is_gone()) {
         log_.outcome = "gone";
         co_return;
       }
-      if (rows_->news->has_lost()) failed_ = unavailable("out of memory");
+      if (rows_->events->has_lost()) failed_ = unavailable("out of memory");
       std::string bytes;
       if (events) {
         take_all(*events, bytes);
@@ -67,7 +67,7 @@ class Run {
       if (num_entries() <= kFewEntries) {
         response.body = write();
       } else {
-        response.body = co_await service_.beside(Service::Worker::kAnswers, write);
+        response.body = co_await service_.run_on(Service::Worker::kAnswers, write);
         if (responder_.is_gone()) co_return;
       }
       co_await responder_.send(std::move(response));
@@ -81,7 +81,7 @@ class Run {
  private:
   [[nodiscard]] bool failed_in_stream() const { return failed_ && has_begun_; }
 
-  /// What a whole answer tells of tokens, about.
+  /// About how much a whole answer has of tokens.
   size_t num_entries() const {
     size_t count = 0;
     for (const Completion& answer : completions_) {
@@ -123,7 +123,7 @@ class Run {
     if (has_failed) {
       failed_ = error_of(*event.completion, service_.names());
     } else if (generation_.stream) {
-      bytes += form_.news(i, event);
+      bytes += form_.chunk(i, event);
     }
     if (!event.completion) return;
     ++num_ended_;

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "api/answer_form.h"
-#include "engine/service.h"
 #include "http/responder.h"
+#include "service/service.h"
 
 namespace heddle::serve {
 

@@ -9,7 +9,7 @@
 
 #include "api/token_json.h"
 #include "log_pattern.h"
-#include "shown.h"
+#include "request_json/shown.h"
 
 namespace heddle::serve {
 namespace {

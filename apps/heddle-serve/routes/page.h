@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "engine/service.h"
 #include "http/message.h"
+#include "service/service.h"
 
 namespace heddle::serve {
 

@@ -6,7 +6,7 @@
 
 namespace heddle::serve {
 
-/// What a request asks for, by its method and path.
+/// The route of a request, by its method and path.
 enum class Route : uint8_t {
   kNone,
   kChat,
@@ -45,7 +45,7 @@ struct RouteMatch {
 [[nodiscard]] bool is_admin_route(const HttpRequest& head);
 /// Whether errors have LoRAX's form.
 [[nodiscard]] bool is_lorax_route(const HttpRequest& head);
-/// The route as a label of metrics: there are no more of these than routes, whatever is asked for.
+/// The route as a label of metrics: there are no more of these than routes, whatever clients send.
 [[nodiscard]] const char* label_of(const HttpRequest& head);
 
 }  // namespace heddle::serve

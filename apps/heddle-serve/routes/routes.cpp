@@ -14,7 +14,7 @@
 #include "api/openai_form.h"
 #include "api/openai_request.h"
 #include "api/token_json.h"
-#include "generate/row_reader.h"
+#include "request_json/row_reader.h"
 #include "routes/adapters.h"
 #include "routes/log_line.h"
 #include "routes/page.h"
@@ -50,14 +50,14 @@ std::string header_list(const std::vector<std::string>& names) {
   return list;
 }
 
-constexpr size_t kLongBody = 64 << 10;  // bytes that are parsed beside this thread's work
+constexpr size_t kLongBody = 64 << 10;  // bytes that are parsed in another thread
 
 /// The conversation as a template has rendered it.
 Request as_text(Request chat, const std::string& text) {
   chat.messages.clear();
-  for (std::string* field :
+  for (JsonValue* field :
        {&chat.messages_json, &chat.tools_json, &chat.documents_json, &chat.template_kwargs_json})
-    field->clear();
+    *field = {};
   chat.add_generation_prompt = true;
   chat.continue_final_message = false;
   chat.text = text;
@@ -75,7 +75,7 @@ HttpResponse success(HttpResponse response, const HttpRequest& request) {
   return json_response({{"status", "success"}, {"message", response.body}});
 }
 
-/// What is asked for is how the engine is now.
+/// Whether the response has the state of the engine.
 bool shows_engine(Route route) {
   constexpr Route kRoutes[] = {Route::kMetrics, Route::kState, Route::kListModels,
                                Route::kShowModel, Route::kListAdapters};
@@ -116,7 +116,7 @@ Request read_inputs(json& body, bool ignores_unknown, std::vector<std::string>& 
   return request;
 }
 
-/// What a body for /tokenize asks for.
+/// The body of a request for /tokenize.
 struct Tokenize {
   Generation generation{};
   bool is_lorax = false;
@@ -144,12 +144,7 @@ std::vector<int32_t> read_tokens(const std::string& text, bool ignores_unknown,
   const json* const tokens = files::find_member(body, "tokens");
   HEDDLE_CHECK(tokens != nullptr && tokens->is_array(),
                "tokens is missing or not a list of token ids");
-  std::vector<int32_t> ids;
-  for (const json& entry : tokens->get_array()) {
-    const auto id = files::integer_in(entry, 0, std::numeric_limits<int32_t>::max());
-    HEDDLE_CHECK(id, "tokens holds ", files::json_text(entry), ", expected token ids");
-    ids.push_back(static_cast<int32_t>(*id));
-  }
+  std::vector<int32_t> ids = app::token_ids_of(*tokens, "tokens");
   const RowReader row(body, "request");
   if (const json* model = row.find("model")) choice.model = row.text("model", *model);
   if (const json* id = row.find("adapter_id")) choice.adapter_id = row.text("adapter_id", *id);
@@ -220,12 +215,12 @@ void Routes::resolve(Generation& generation, RequestLog& log) {
   log.adapter = first.adapters.empty() ? first.adapter : "several";
 }
 
-/// read() of a body, beside this thread where that takes long.
+/// read() of a body, in another thread where that takes long.
 template <class Read>
 net::awaitable<std::invoke_result_t<Read>> Routes::read_body(const std::string& body,
                                                              const Read& read) {
   if (body.size() <= kLongBody) co_return read();
-  co_return co_await service_.beside(Service::Worker::kTexts, read);
+  co_return co_await service_.run_on(Service::Worker::kTexts, read);
 }
 
 /// Where a prompt is cut to its last tokens and comes back with the answer, what comes back are
@@ -233,13 +228,12 @@ net::awaitable<std::invoke_result_t<Read>> Routes::read_body(const std::string& 
 net::awaitable<void> Routes::cut_echoed(Generation& generation) {
   for (Request& request : generation.prompts) {
     if (!generation.echo || request.truncate_prompt_tokens == 0 || !request.text) continue;
-    const auto find = [&request](Engine& engine) { return engine.tokenizer(request); };
-    const auto tokenizer = co_await service_.call(find);
     const auto cut = [&] {
+      const auto tokenizer = service_.engine().tokenizer(request);
       request.token_ids = tokenizer->tokenize(request);
       return tokenizer->detokenize(*request.token_ids);
     };
-    generation.echoed = co_await service_.beside(Service::Worker::kTexts, cut);
+    generation.echoed = co_await service_.run_on(Service::Worker::kTexts, cut);
     request.text.reset();
   }
 }
@@ -256,13 +250,13 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
   if (!generation.chat_template.empty()) {
     Request& chat = generation.prompts.front();
     const auto render = [&] { return service_.engine().render(chat, generation.chat_template); };
-    const std::string text = co_await service_.beside(Service::Worker::kTexts, render);
+    const std::string text = co_await service_.run_on(Service::Worker::kTexts, render);
     chat = as_text(std::move(chat), text);
   }
   if (!generation.request_id.empty()) log.id = generation.request_id;
   resolve(generation, log);
   co_await cut_echoed(generation);
-  const std::string model = service_.names().told(generation.choice);
+  const std::string model = service_.names().answer_name(generation.choice);
   const auto form =
       is_chat ? chat_form(generation, log.id, model) : completion_form(generation, log.id, model);
   co_await answer(service_, generation, *form, responder, log);
@@ -288,16 +282,15 @@ net::awaitable<HttpResponse> Routes::tokenize(const HttpRequest& http, Responder
   name_ignored(http, asked.generation, responder);
   Request& request = asked.generation.prompts.front();
   service_.names().resolve(asked.generation.choice, request);
-  const auto find = [&request](Engine& engine) { return engine.tokenizer(request); };
-  const auto tokenizer = co_await service_.call(find);
   const int64_t context = service_.engine().options().max_context;
   const auto tokenize = [&] {
+    const auto tokenizer = service_.engine().tokenizer(request);
     const std::vector<int32_t> ids = tokenizer->tokenize(request);
     const auto texts = tokenizer->texts();
     if (asked.is_lorax) return json_response(lorax_tokens(*request.text, ids, *texts));
     return json_response(token_list(ids, *texts, context, asked.generation.return_token_ids));
   };
-  co_return co_await service_.beside(Service::Worker::kTexts, tokenize);
+  co_return co_await service_.run_on(Service::Worker::kTexts, tokenize);
 }
 
 net::awaitable<HttpResponse> Routes::detokenize(const std::string& body) {
@@ -309,12 +302,11 @@ net::awaitable<HttpResponse> Routes::detokenize(const std::string& body) {
   const auto [ids, choice] = co_await read_body(body, read);
   Request request;
   service_.names().resolve(choice, request);
-  const auto find = [&request](Engine& engine) { return engine.tokenizer(request); };
-  const auto tokenizer = co_await service_.call(find);
-  const auto detokenize = [&tokens = ids, &tokenizer] {
+  const auto detokenize = [this, &request, &tokens = ids] {
+    const auto tokenizer = service_.engine().tokenizer(request);
     return json_response(JsonObject{{"prompt", tokenizer->detokenize(tokens)}});
   };
-  co_return co_await service_.beside(Service::Worker::kTexts, detokenize);
+  co_return co_await service_.run_on(Service::Worker::kTexts, detokenize);
 }
 
 Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, RequestLog& log) {

@@ -2,11 +2,11 @@
 
 #include <functional>
 
-#include "engine/service.h"
 #include "http/responder.h"
 #include "routes/access.h"
 #include "routes/answer.h"
 #include "routes/route.h"
+#include "service/service.h"
 
 namespace heddle::serve {
 

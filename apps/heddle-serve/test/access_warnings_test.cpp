@@ -26,7 +26,7 @@ TEST(AccessWarnings, NameAddressesThatOthersReachWithoutKeys) {
   for (const char* host : {"0.0.0.0", "::", "192.168.1.2", "example.org"}) {
     options.host = host;
     options.api_key_file.clear();
-    EXPECT_NE(first_of(options).find(std::string("anybody who can reach ") + host),
+    EXPECT_NE(first_of(options).find(std::string("anyone who can reach ") + host),
               std::string::npos)
         << first_of(options);
     options.api_key_file = key;

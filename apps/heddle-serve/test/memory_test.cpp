@@ -24,7 +24,7 @@ namespace {
 constexpr const char* kModel = R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1,
   "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2,
   "vocab_size": 64, "max_position_embeddings": 256, "rms_norm_eps": 1e-06})";
-constexpr int kReadSeconds = 10;  // less than the server waits for news
+constexpr int kReadSeconds = 10;  // less than the server waits for events
 
 class Served {
  public:
@@ -57,7 +57,7 @@ class Served {
   std::future<int> exit_code_;
 };
 
-/// What the server answers until it closes the connection. Asks for no memory.
+/// What the server answers until it closes the connection. Allocates nothing.
 struct Answer {
   std::array<char, 1 << 16> bytes;
   size_t size = 0;

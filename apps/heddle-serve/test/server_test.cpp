@@ -1,4 +1,4 @@
-// What clients are told where the engine fails, and what becomes of the server where its GPU has.
+// What clients read where the engine fails, and what becomes of the server where its GPU has.
 #include "server.h"
 
 #include <atomic>
@@ -116,7 +116,7 @@ class Client {
   bool is_connected_ = false;
 };
 
-/// With `waits` the body is sent when the server asks for it.
+/// With `waits` the body is sent after "100 Continue".
 std::string head_of(const std::string& request, size_t body_bytes, bool waits = false) {
   return request +
          " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n" +
@@ -124,7 +124,7 @@ std::string head_of(const std::string& request, size_t body_bytes, bool waits = 
          "Content-Length: " + std::to_string(body_bytes) + "\r\n\r\n";
 }
 
-/// Each token is told: those of this model have no text.
+/// Each token is returned: those of this model have no text.
 std::string completion_of(bool is_stream) {
   const json body = {{"prompt", {7, 8}},   {"max_tokens", 4000},  {"temperature", 0},
                      {"ignore_eos", true}, {"stream", is_stream}, {"return_token_ids", true}};
@@ -207,7 +207,7 @@ TEST(FailedGpu, EveryRequestIsAnsweredAndTheExitCodeIs1) {
   while (head.wait_for(milliseconds(1)) != std::future_status::ready) steps.release();
   EXPECT_TRUE(head.get().starts_with("HTTP/1.1 200 OK"));
 
-  // The server has these connections at work, so that it cannot close them before they ask.
+  // These connections have requests in flight, so the server cannot close them before the next.
   const Client health(served.port()), late(served.port());
   const std::string late_body = completion_of(false);
   health.send(head_of("GET /health", 1, true));

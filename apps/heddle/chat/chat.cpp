@@ -8,13 +8,13 @@
 #include <optional>
 #include <unistd.h>
 
+#include "answer_options.h"
 #include "chat/commands.h"
 #include "chat/display.h"
 #include "chat/history.h"
 #include "chat/input.h"
 #include "chat/room.h"
 #include "chat/signals.h"
-#include "generate/fields/sampling_fields.h"
 #include "open_model.h"
 
 namespace heddle::app {
@@ -58,7 +58,7 @@ std::unique_ptr<ChatInput> make_input(const ChatOptions& options, const ChatSign
 int chat(const ChatOptions& options) {
   const std::string in_use = adapter_in_use(options.model, options.answer.use);
   use_utf8();
-  // As a shell does: somebody types where both are terminals.
+  // As a shell does: a person types where both are terminals.
   const bool interactive = isatty(STDIN_FILENO) != 0 && isatty(STDERR_FILENO) != 0;
   std::optional<ChatSignals> taken;
   if (interactive) taken.emplace();

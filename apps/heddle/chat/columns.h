@@ -15,7 +15,7 @@ struct ChatColumn {
 /// is possible, within words that are longer than the column.
 [[nodiscard]] std::vector<std::string> wrap(std::string_view text, int width);
 
-/// How many columns stand side by side on a terminal of this width: 1 to 3, each at least 36 wide.
+/// How many columns fit side by side on a terminal of this width: 1 to 3, each at least 36 wide.
 [[nodiscard]] int columns_that_fit(int terminal_width, int num_columns);
 
 /// The texts side by side, `per_band` of them at a time, band under band. What is put around

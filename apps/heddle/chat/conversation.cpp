@@ -1,6 +1,6 @@
 #include "chat/conversation.h"
 
-#include "generate/fields/sampling_fields.h"
+#include "answer_options.h"
 
 namespace heddle::app {
 

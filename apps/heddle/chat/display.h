@@ -12,11 +12,11 @@ namespace heddle::app {
 /// about them on standard error. Colours and columns only where these are terminals.
 class ChatDisplay {
  public:
-  /// `interactive`: somebody types the lines, and is told more than a script.
+  /// `interactive`: a person types the lines and reads more than a script.
   explicit ChatDisplay(bool interactive);
 
   [[nodiscard]] bool interactive() const { return interactive_; }
-  /// Colours on standard error, where the prompt stands.
+  /// Colours on standard error, where the prompt is.
   [[nodiscard]] bool colour() const { return colour_err_; }
 
   /// Text of an answer as it comes. On a terminal control characters are shown as U+FFFD: a model
@@ -27,11 +27,11 @@ class ChatDisplay {
   /// The name above one of several answers.
   void heading(const std::string& name);
 
-  /// How many answers stand side by side: 1 where standard output is no terminal.
+  /// How many answers are side by side: 1 where standard output is no terminal.
   [[nodiscard]] int num_columns(int num_answers) const;
   void columns(const std::vector<ChatColumn>& columns, int per_band);
 
-  /// What a command asked for.
+  /// The output of a command.
   void tell(const std::string& text) const;
   /// What is good to know for who types; nothing in a script.
   void note(const std::string& text) const;

@@ -86,7 +86,7 @@ EditedInput& EditedInput::of(EditLine* editor) {
 void EditedInput::load_history() {
   HistEvent event;
   history(history_, &event, H_SETSIZE, kHistorySize);
-  history(history_, &event, H_SETUNIQUE, 1);  // of neighbours that are the same, one
+  history(history_, &event, H_SETUNIQUE, 1);  // of equal neighbours, one
   if (options_.history_path.empty()) return;
   kept_.emplace(options_.history_path);
   for (const std::string& line : kept_->lines()) history(history_, &event, H_ENTER, line.c_str());

@@ -31,7 +31,7 @@ struct EditedInputOptions {
   bool colour = false;       // of the prompt
   /// The lines that a beginning may become, for the tabulator.
   std::function<std::vector<std::string>(const std::string&)> complete;
-  /// Told once when the history cannot be kept.
+  /// Called once when the history cannot be kept.
   std::function<void(const std::string&)> warn;
 };
 

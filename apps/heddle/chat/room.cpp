@@ -9,7 +9,7 @@
 #include "heddle/core/error.h"
 
 #include "open_model.h"
-#include "shown.h"
+#include "request_json/shown.h"
 
 namespace heddle::app {
 namespace {
@@ -90,7 +90,7 @@ int ChatRoom::run() {
   return failed_ && !parts_.display.interactive() ? 1 : 0;
 }
 
-/// Reads lines up to one that does not end with a backslash; two of them stand for one.
+/// Reads lines up to one that does not end with a backslash; two of them are one.
 ChatRead ChatRoom::read_message(std::string& message) {
   message.clear();
   std::string prompt = in_use_ + ">";
@@ -144,7 +144,7 @@ void ChatRoom::fail(const std::string& text) {
   parts_.display.error(text);
 }
 
-/// Tells why the engine would not answer; the request is not made then.
+/// Prints why the engine would refuse the request, which is not submitted then.
 bool ChatRoom::is_refused(const Request& request) {
   try {
     parts_.engine.check(request);

@@ -10,7 +10,7 @@
 
 #include "files/json_text.h"
 #include "files/json_value.h"
-#include "shown.h"
+#include "request_json/shown.h"
 
 namespace heddle::app {
 namespace {
@@ -89,7 +89,7 @@ void read_one(const RowReader& row, const RowDefaults& defaults, Request& reques
                  ", expected an array of at least one object");
     request.adapters = read_list(where, adapters->get_array(), defaults);
   }
-  // Before the model is loaded nobody knows whether a name is its own or one of --adapters.
+  // Before the model is loaded it is unknown whether a name is its own or one of --adapters.
   const bool is_open = defaults.finds_adapters && defaults.base_names.empty();
   if (model == nullptr || is_open) return;
   const std::string chosen = named_by_model(row, *model, defaults);

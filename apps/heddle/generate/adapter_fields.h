@@ -5,7 +5,7 @@
 
 #include "files/json.h"
 #include "generate/row_parser.h"
-#include "generate/row_reader.h"
+#include "request_json/row_reader.h"
 
 namespace heddle::app {
 

@@ -17,7 +17,7 @@ using files::Json;
 using files::JsonArray;
 using files::JsonObject;
 
-/// What stands for a log-probability that JSON has no number for: that of a token whose probability
+/// In place of a log-probability that JSON has no number for: that of a token whose probability
 /// is 0 (-inf), or whose logits are no numbers. OpenAI's API has the same.
 constexpr double kNoLogprob = -9999.0;
 
@@ -39,7 +39,7 @@ JsonArray prompt_logprobs_of(const Completion& completion) {
   return logprobs;
 }
 
-/// [[[token id, log-probability], ...], ...], one list for each place; -1 stands for none.
+/// [[[token id, log-probability], ...], ...], one list for each place; -1 is none.
 JsonArray tops_of(const std::vector<int32_t>& ids, const std::vector<float>& logprobs,
                   size_t num_places) {
   JsonArray places;
@@ -54,7 +54,7 @@ JsonArray tops_of(const std::vector<int32_t>& ids, const std::vector<float>& log
   return places;
 }
 
-/// What stands for the adapters of a row in its text.
+/// The adapters of a row in its text.
 std::string name_of(const AnswerHead& head) {
   if (!head.adapters.empty()) return shown_adapters(head.adapters);
   return head.adapter.empty() ? kBaseName : head.adapter;
@@ -102,7 +102,8 @@ void AnswerWriter::finish_row(int64_t index, std::vector<Completion> each) {
   finish_row(index, std::move(all));
 }
 
-/// Text of the first row as far as it is there, and every finished row behind which none waits.
+/// Text of the first row as far as it is known, and every finished row before which none is
+/// missing.
 void AnswerWriter::write_first_rows() {
   while (!rows_.empty()) {
     Row& row = rows_.begin()->second;

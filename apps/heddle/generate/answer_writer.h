@@ -11,7 +11,7 @@
 
 namespace heddle::app {
 
-/// What an answer tells of its row.
+/// What an answer has of its row.
 struct AnswerHead {
   int64_t index = 0;
   std::string id{}, custom_id{}, metadata{};  // JSON text; empty: not given
@@ -23,7 +23,7 @@ struct AnswerHead {
 };
 
 /// Writes what rows become. Text and ordered JSON come in the order of the input: the first
-/// unfinished row streams, those behind it wait in memory. Otherwise JSON is written when its row
+/// unfinished row streams, those after it wait in memory. Otherwise JSON is written when its row
 /// is finished. Throws std::system_error when the stream takes no more.
 class AnswerWriter {
  public:
@@ -41,7 +41,7 @@ class AnswerWriter {
   void begin_row(AnswerHead head);
   void add_text(int64_t index, const std::string& text);
   void finish_row(int64_t index, Completion completion);
-  /// The same of a row that ran with each of AnswerHead::each, or has AnswerHead::n answers, in
+  /// Ends a row that ran with each of AnswerHead::each, or has AnswerHead::n answers, in
   /// their order.
   void finish_row(int64_t index, std::vector<Completion> each);
   /// No more rows are finished: writes those that are and waited for an earlier one.

@@ -149,13 +149,13 @@ std::string Fingerprint::of(const Row& of) {
     row.push_back(JsonArray{message.role, message.content});
   }
   // Rows that have none of these keep the hash that they had before there were these.
-  const std::pair<const char*, const std::string&> texts[] = {
+  const std::pair<const char*, const JsonValue&> values[] = {
       {"messages", request.messages_json},
       {"tools", request.tools_json},
       {"documents", request.documents_json},
       {"chat_template_kwargs", request.template_kwargs_json}};
-  for (const auto& [name, text] : texts) {
-    if (!text.empty()) row.push_back(JsonArray{name, text});
+  for (const auto& [name, value] : values) {
+    if (!value.empty()) row.push_back(JsonArray{name, value.text()});
   }
   if (!request.add_generation_prompt) row.emplace_back(false);
   const SamplingOptions& sampling = request.sampling;

@@ -10,7 +10,7 @@
 
 namespace heddle::app {
 
-/// Tells whether an answer is that of a row: 32 hexadecimal digits (XXH3, 128 bits) of all that the
+/// Identifies the row of an answer: 32 hexadecimal digits (XXH3, 128 bits) of all that the
 /// answer depends on. That is the prompt, the adapter's files, the options, and the model by its
 /// size and its first and last MiB. The name of the model's file, threads and batch do not count.
 class Fingerprint {

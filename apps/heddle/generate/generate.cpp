@@ -117,7 +117,7 @@ bool Run::has_room() const {
          writer_.num_held() < options_.hold;
 }
 
-/// Takes in what there is and fits.
+/// Submits the rows that have arrived and fit.
 void Run::admit_rows() {
   Row row;
   while (has_room() && signal_.received() == 0) {

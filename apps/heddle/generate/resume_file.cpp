@@ -16,7 +16,7 @@
 
 #include "files/json_text.h"
 #include "files/json_value.h"
-#include "generate/ordered_json.h"
+#include "request_json/ordered_json.h"
 
 namespace heddle::app {
 namespace {
@@ -88,7 +88,7 @@ void ResumeFile::read() {
   std::string line;
   for (int64_t number = 1; std::getline(file, line); ++number) {
     const std::optional<Answer> answer = parse_answer(line);
-    const bool is_last = file.eof();  // there was no newline behind it
+    const bool is_last = file.eof();  // there was no newline after it
     HEDDLE_CHECK(answer || is_last, "--resume ", path_, ", line ", number,
                  ": not an answer of heddle; the file stays as it is");
     if (!answer) return;

@@ -5,12 +5,13 @@
 
 #include "heddle/core/error.h"
 
+#include "answer_options.h"
 #include "files/json_value.h"
 #include "generate/adapter_fields.h"
-#include "generate/chat_fields.h"
-#include "generate/fields/sampling_fields.h"
-#include "generate/ordered_json.h"
-#include "generate/row_reader.h"
+#include "request_json/chat_fields.h"
+#include "request_json/ordered_json.h"
+#include "request_json/row_reader.h"
+#include "request_json/sampling_fields.h"
 
 namespace heddle::app {
 namespace {

@@ -11,13 +11,14 @@ namespace heddle::app {
 
 /// What rows take that do not say it themselves, and the names that they may use.
 struct RowDefaults {
-  AnswerOptions answer{};                 // row i draws with its seed + i
-  std::string adapter{};                  // empty: the base model
-  bool raw = false;                       // `prompt` is plain text, not a user message
-  std::vector<std::string> adapters{};    // all there are, but for those of --adapters
-  bool finds_adapters = false;            // with --adapters: the engine knows all other names
-  std::vector<std::string> base_names{};  // names of the base model beside kBaseName; empty before
-                                          // the model is loaded: then `model` is not checked
+  AnswerOptions answer{};               // row i draws with its seed + i
+  std::string adapter{};                // empty: the base model
+  bool raw = false;                     // `prompt` is plain text, not a user message
+  std::vector<std::string> adapters{};  // all there are, but for those of --adapters
+  bool finds_adapters = false;          // with --adapters: the engine knows all other names
+  std::vector<std::string>
+      base_names{};  // names of the base model other than kBaseName; empty before
+                     // the model is loaded: then `model` is not checked
 };
 
 /// Reads the row in one line of text; `where` begins every error ("FILE, line 3"). `row.index` is

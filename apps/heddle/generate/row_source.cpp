@@ -4,9 +4,9 @@
 
 #include "heddle/core/error.h"
 
-#include "generate/fields/sampling_fields.h"
+#include "answer_options.h"
 #include "open_model.h"
-#include "shown.h"
+#include "request_json/shown.h"
 
 namespace heddle::app {
 namespace {

@@ -29,8 +29,8 @@ class RowSource {
   /// Reads all lines of a regular file, before the model is loaded. Throws Error at the first wrong
   /// one, but with keep_going.
   void check_lines();
-  /// The same with the model: names and the lengths of prompts. From here on rows are as `engine`
-  /// takes them.
+  /// Checks the rows with the model: names and the lengths of prompts. From here on rows are as
+  /// `engine` takes them.
   void check_requests(const Engine& engine);
   /// Adapters that no row has used so far: none of a file after it was checked.
   [[nodiscard]] std::vector<std::string> unused_adapters() const;

@@ -7,8 +7,8 @@ namespace heddle::app {
 /// one at a time.
 class StopSignal {
  public:
-  /// Ends what cannot end in another way, such as the load of a model. No std::exception: nobody
-  /// takes it for a failure.
+  /// Ends what cannot end in another way, such as the load of a model. No std::exception, so that
+  /// no handler takes it for a failure.
   struct Stopped {
     int signal;
   };

@@ -15,7 +15,7 @@ struct RowCounts {
 /// A table on standard error.
 void print_statistics(const EngineStats& stats, const RowCounts& rows);
 
-/// The same as JSON in one text.
+/// The statistics as JSON in one text.
 [[nodiscard]] std::string statistics_json(const EngineStats& stats, const RowCounts& rows);
 
 }  // namespace heddle::app

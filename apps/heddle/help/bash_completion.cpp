@@ -6,7 +6,7 @@ namespace heddle::app {
 namespace {
 
 /// Splits the line as the program would, then completes the word at the cursor. Bash also cuts
-/// words at '=' and ':' (COMP_WORDBREAKS): they are joined again, and replies begin behind the last
+/// words at '=' and ':' (COMP_WORDBREAKS): they are joined again, and replies begin after the last
 /// cut.
 constexpr const char* kFunctions = R"(
 # The paths that begin with $1, folders alone where $2 is -d.
@@ -25,7 +25,7 @@ _heddle_words() {
   done
 }
 
-# What may stand for a value of kind $1 that begins with $2. Adds to before what stands before it.
+# Candidates for a value of kind $1 that begins with $2. Adds to before what comes before it.
 _heddle_complete_value() {
   case $1 in
     path) _heddle_paths "$2" -f ;;
@@ -116,7 +116,7 @@ std::string kind_name(const ProgramText& program, const OptionText& option) {
   return "";
 }
 
-/// Cases "COMMAND OPTION" of what has the same kind of value.
+/// Cases "COMMAND OPTION" of the options with one kind of value.
 std::map<std::string, std::string> patterns_by_kind(const ProgramText& program) {
   std::map<std::string, std::string> patterns;
   for (const CommandText& command : program.commands) {

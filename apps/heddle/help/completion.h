@@ -15,11 +15,11 @@ namespace heddle::app {
 /// The script for `shell`: bash, zsh or fish.
 [[nodiscard]] std::string completion_script(const ProgramText& program, const std::string& shell);
 
-/// The words that may stand for an option or argument of kind kTopic or kChoice; else none.
+/// The candidates for an option or argument of kind kTopic or kChoice; else none.
 [[nodiscard]] std::vector<std::string> choices_of(const ProgramText& program,
                                                   const OptionText& option);
 
-/// `text` with each of `letters` behind `escape`.
+/// `text` with `escape` before each of `letters`.
 [[nodiscard]] std::string escaped(const std::string& text, const std::string& letters,
                                   const std::string& escape);
 

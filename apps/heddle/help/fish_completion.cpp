@@ -14,7 +14,7 @@ function __heddle_command
     end
 end
 
-# NAME=DIR: folders behind the '='.
+# NAME=DIR: folders after the '='.
 function __heddle_named_folder
     set -l word (string replace -r -- '^--adapter=' '' (commandline -ct))
     set -l parts (string split -m 1 = -- $word)

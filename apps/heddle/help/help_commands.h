@@ -8,7 +8,7 @@ class App;
 
 namespace heddle::app {
 
-/// What the commands help and completion are asked for.
+/// The arguments of the commands help and completion.
 struct HelpOptions {
   std::string topic;  // empty: the program
   std::string shell;  // bash, zsh or fish
@@ -20,7 +20,7 @@ void add_help_commands(CLI::App& app, HelpOptions& options);
 /// Prints the help of the command that was called with --help, or of the program.
 void print_help(const CLI::App& app);
 
-/// Where one of the commands help, completion and man was called, prints what it is asked for; else
+/// Where one of the commands help, completion and man was called, prints its output; else
 /// returns false. Throws Error for a topic that is not known.
 [[nodiscard]] bool run_help_command(const CLI::App& app, const HelpOptions& options);
 

@@ -5,7 +5,7 @@
 #include "heddle/core/error.h"
 
 #include "help/topics.h"
-#include "nearest.h"
+#include "request_json/nearest.h"
 
 namespace heddle::app {
 namespace {

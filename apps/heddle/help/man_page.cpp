@@ -8,7 +8,7 @@
 namespace heddle::app {
 namespace {
 
-constexpr const char* kDate = "2026-11-23";  // of the version; .TH asks for one
+constexpr const char* kDate = "2026-11-23";  // of the version; .TH needs one
 
 /// Text as it is, also where troff would read a command, a hyphen or a typographic quote.
 std::string plain(const std::string& text) {

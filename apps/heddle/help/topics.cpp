@@ -1,4 +1,4 @@
-// The texts of `heddle help TOPIC` and of the man page. Defaults that an option has stand with the
+// The texts of `heddle help TOPIC` and of the man page. Defaults of an option are printed with the
 // option alone.
 #include "help/topics.h"
 

@@ -4,7 +4,7 @@ namespace heddle::app {
 namespace {
 
 constexpr const char* kFunctions = R"(
-# NAME=DIR: folders behind the '='.
+# NAME=DIR: folders after the '='.
 _heddle_named_folder() {
   if compset -P 1 '*='; then
     _files -/

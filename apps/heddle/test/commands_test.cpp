@@ -44,7 +44,7 @@ TEST(Comparison, NamesAreJoinedByCommas) {
   expect("sql is a word here", {}, "sql is a word here");
   expect("sql,base the prompt", {"sql", "base"}, "the prompt");
   expect("sql,base,sql x", {"sql", "base"}, "x");
-  expect("sql,nobody x", {"sql", "nobody"}, "x");
+  expect("sql,missing x", {"sql", "missing"}, "x");
   expect("sql, x", {}, "sql, x");
   expect("one,two x", {}, "one,two x");
   expect("sql,base", {"sql", "base"}, "");

@@ -39,7 +39,7 @@ TEST(OutputFile, IsNewOrReplacedAsAWhole) {
   EXPECT_EQ(content(path), "{}\n");
   std::ofstream(path) << "longer than before";
   ::chmod(path.c_str(), 0600);
-  folder.write("stats.partial", "somebody's");
+  folder.write("stats.partial", "another");
   const std::ifstream before(path);  // who reads the old one goes on reading it
   write(path);
   EXPECT_EQ(content(path), "{}\n");
@@ -49,7 +49,7 @@ TEST(OutputFile, IsNewOrReplacedAsAWhole) {
   struct stat info {};
   ASSERT_EQ(::stat(path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
-  EXPECT_EQ(content(folder.path() / "stats.partial"), "somebody's");
+  EXPECT_EQ(content(folder.path() / "stats.partial"), "another");
   EXPECT_EQ(num_files(folder), 2u);
 }
 
@@ -75,7 +75,8 @@ TEST(OutputFile, WritesIntoDevicesAndPipes) {
   write(null);
   EXPECT_TRUE(fs::is_symlink(null) && fs::is_character_file("/dev/null"));
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THROW(write(pipe), std::system_error);  // nobody reads it, and nobody waits for ever
+  EXPECT_THROW(write(pipe),
+               std::system_error);  // it has no reader, and the program does not wait forever
   const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
   write(pipe);
   char text[8] = {};

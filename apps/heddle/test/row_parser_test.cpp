@@ -115,7 +115,7 @@ TEST(ParseRow, MessagesOfTextAloneAreTurns) {
   ASSERT_EQ(request.messages.size(), 2u);
   EXPECT_EQ(request.messages[1].role, "user");
   EXPECT_EQ(request.messages[1].content, "u");
-  EXPECT_EQ(request.messages_json, "");
+  EXPECT_TRUE(request.messages_json.empty());
 }
 
 TEST(ParseRow, MessagesWithOtherFieldsAndPartsStayJson) {
@@ -127,7 +127,7 @@ TEST(ParseRow, MessagesWithOtherFieldsAndPartsStayJson) {
         R"("content":"2"}])",
         R"([{"role":"assistant","content":"a","reasoning_content":"r"}])"}) {
     const Request request = parsed(with_messages(messages));
-    EXPECT_EQ(request.messages_json, messages);
+    EXPECT_EQ(request.messages_json.text(), messages);
     EXPECT_TRUE(request.messages.empty());
   }
 }
@@ -135,9 +135,9 @@ TEST(ParseRow, MessagesWithOtherFieldsAndPartsStayJson) {
 TEST(ParseRow, MessagesTakeOneFormOfThoseThatClientsSend) {
   const std::string calls = R"("tool_calls":[{"function":{"name":"f","arguments":{"a":1}}}])";
   for (const std::string content : {R"("content":null,)", ""}) {
-    EXPECT_EQ(
-        parsed(with_messages(R"([{"role":"assistant",)" + content + calls + "}]")).messages_json,
-        R"([{"role":"assistant",)" + calls + R"(,"content":""}])");
+    EXPECT_EQ(parsed(with_messages(R"([{"role":"assistant",)" + content + calls + "}]"))
+                  .messages_json.text(),
+              R"([{"role":"assistant",)" + calls + R"(,"content":""}])");
   }
   const Request plain = parsed(
       with_messages(R"([{"role":"assistant","content":null,"refusal":null,"tool_calls":[]}])"));
@@ -145,7 +145,7 @@ TEST(ParseRow, MessagesTakeOneFormOfThoseThatClientsSend) {
   EXPECT_EQ(plain.messages[0].content, "");
   EXPECT_EQ(parsed(with_messages(R"([{"role":"user","content":["a",{"type":"refusal",)"
                                  R"("refusal":"b"},{"type":"output_text","text":"c"}]}])"))
-                .messages_json,
+                .messages_json.text(),
             R"([{"role":"user","content":[{"type":"text","text":"a"},)"
             R"({"type":"text","text":"b"},{"type":"text","text":"c"}]}])");
 }
@@ -183,12 +183,15 @@ TEST(ParseRow, FieldsOfConversations) {
       R"({"prompt": "x", "tools": [{"b": 1, "a": 2}], "documents": [{"title": "t"}],)"
       R"("chat_template_kwargs": {"enable_thinking": false}, "add_generation_prompt": false})");
   EXPECT_EQ(request.messages.size(), 1u);
-  EXPECT_EQ(request.tools_json, R"([{"b":1,"a":2}])");
-  EXPECT_EQ(request.documents_json, R"([{"title":"t"}])");
-  EXPECT_EQ(request.template_kwargs_json, R"({"enable_thinking":false})");
+  EXPECT_EQ(request.tools_json.text(), R"([{"b":1,"a":2}])");
+  EXPECT_EQ(request.documents_json.text(), R"([{"title":"t"}])");
+  EXPECT_EQ(request.template_kwargs_json.text(), R"({"enable_thinking":false})");
   EXPECT_FALSE(request.add_generation_prompt);
   const Request plain = parsed(R"({"prompt": "x", "tools": null})");
-  EXPECT_EQ(plain.tools_json + plain.documents_json + plain.template_kwargs_json, "");
+  for (const JsonValue& value :
+       {plain.tools_json, plain.documents_json, plain.template_kwargs_json}) {
+    EXPECT_TRUE(value.empty());
+  }
   EXPECT_TRUE(plain.add_generation_prompt);
 }
 
@@ -198,11 +201,11 @@ TEST(ParseRow, SystemMessagesStandInFrontOfEitherForm) {
   EXPECT_EQ(
       parsed(with_messages(R"([{"role": "user", "content": [{"type": "text", "text": "a"}]}])"),
              given)
-          .messages_json,
+          .messages_json.text(),
       R"([{"role":"system","content":"s"},)"
       R"({"role":"user","content":[{"type":"text","text":"a"}]}])");
   const std::string own = R"([{"role":"system","content":[]},{"role":"user","content":"a"}])";
-  EXPECT_EQ(parsed(with_messages(own), given).messages_json, own);
+  EXPECT_EQ(parsed(with_messages(own), given).messages_json.text(), own);
   EXPECT_EQ(parsed(R"({"prompt": "x"})", given).messages[0].content, "s");
 }
 

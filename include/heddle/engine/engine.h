@@ -48,9 +48,9 @@ struct EngineOptions {
   /// not listed: how many there are does not matter.
   std::string adapter_dir{};
   /// Bytes that the weights of all adapters may take. Those of adapter_dir that no running request
-  /// uses make room for others, the one that was used the longest ago first; a request waits while
-  /// all are in use. 0: with adapter_dir a quarter of the memory that is available when the weights
-  /// of the model are loaded, else no limit.
+  /// uses are evicted for others, the least recently used first; a request waits while all are in
+  /// use. 0: with adapter_dir a quarter of the memory that is available when the weights of the
+  /// model are loaded, else no limit.
   int64_t adapter_memory = 0;
   /// On a GPU bytes of host memory for copies of adapters of adapter_dir, from which they are
   /// copied to the GPU while steps run; one without a copy is read from its file again. 0: a
@@ -68,8 +68,8 @@ struct EngineOptions {
   bool strict = false;
   /// Called while the weights are loaded, by the thread that makes the engine.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load{};
-  /// Told what is odd about an adapter of adapter_dir each time that it is found there anew, by the
-  /// thread that owns the engine.
+  /// Called with what is odd about an adapter of adapter_dir each time that it is found there anew,
+  /// by the thread that checks the request. It must not call the engine.
   std::function<void(const std::string& warning)> on_warning{};
 };
 
@@ -149,10 +149,10 @@ struct EngineStats {
   int64_t graphs = 0;
   double graph_seconds = 0;
   int64_t adapter_uses = 0;       // adapters of requests that started
-  int64_t adapter_loads = 0;      // adapters whose weights were brought into memory, each time
+  int64_t adapter_loads = 0;      // adapters whose weights became resident, each time
   int64_t adapter_reads = 0;      // of these, or of copies in host memory, from files
   double adapter_seconds = 0;     // that it took, concurrently with steps
-  int64_t adapter_evictions = 0;  // adapters that made room in memory for others
+  int64_t adapter_evictions = 0;  // adapters that were evicted for others
 };
 
 /// What an engine has to do, and how full its KV cache is, at this moment.
@@ -179,24 +179,18 @@ class PreparedAdapter {
   std::unique_ptr<State> state_;
 };
 
-/// A request on its way to Engine::submit: Engine::draft. It does not outlive its engine.
-class RequestDraft {
+/// A request that was checked, rendered and tokenized: Engine::encode. It does not outlive its
+/// engine.
+class EncodedRequest {
  public:
-  RequestDraft(RequestDraft&&) noexcept;
-  RequestDraft& operator=(RequestDraft&&) noexcept;
-  ~RequestDraft();
-
-  /// Renders the template and tokenizes the prompt and bad_words. May run in any thread, also
-  /// concurrently with the engine's steps and with `encode` of other drafts. What fails ends the
-  /// rows as `submit` of the request would. To be called once, before Engine::submit.
-  void encode() noexcept;
-  /// Whether `encode` has texts to look at; else it takes no time.
-  [[nodiscard]] bool has_texts() const;
+  EncodedRequest(EncodedRequest&&) noexcept;
+  EncodedRequest& operator=(EncodedRequest&&) noexcept;
+  ~EncodedRequest();
 
  private:
   friend class Engine;
   struct State;
-  explicit RequestDraft(std::unique_ptr<State> state);
+  explicit EncodedRequest(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 
@@ -213,11 +207,11 @@ class Engine {
   Engine& operator=(Engine&&) noexcept;
 
   // Adapters of EngineOptions::adapter_dir need none of these calls. remove_adapter of one drops it
-  // from memory, so that it is read anew when it is next asked for; one that is added under its
+  // from memory, so that it is read anew when a request next names it; one that is added under its
   // name takes its place. has_adapter and adapter_names know those in memory or wanted.
 
   /// Reads an adapter and copies its weights to where they are used, without a name. May run in any
-  /// thread, also while the engine runs steps. Throws as add_adapter.
+  /// thread, concurrently with steps. Throws as add_adapter.
   [[nodiscard]] PreparedAdapter prepare_adapter(const std::string& folder) const;
   /// What was prepared gets its name, as by the functions below; that takes no time.
   AdapterInfo add_adapter(const std::string& name, PreparedAdapter adapter);
@@ -226,9 +220,9 @@ class Engine {
   /// Loads an adapter: a folder as PEFT saves it, or a GGUF file of llama.cpp. Throws Error if it
   /// does not fit the model or the name is taken, and std::bad_alloc; the engine then is as it was.
   AdapterInfo add_adapter(const std::string& name, const std::string& folder);
-  /// The same where the name may be taken: requests that are submitted from here on use the new
-  /// adapter; those that wait or run end with the weights that they were submitted with, whose
-  /// memory is free when the last of them has ended. Where it throws, the old adapter stays.
+  /// Loads an adapter under a name that may be in use: requests that are submitted from here on use
+  /// the new adapter; those that wait or run end with the weights that they were submitted with,
+  /// whose memory is free when the last of them has ended. Where it throws, the old adapter stays.
   AdapterInfo replace_adapter(const std::string& name, const std::string& folder);
   /// The name is unknown from here on; requests that wait or run are as in replace_adapter.
   /// Returns false, and does nothing, where there is no adapter of that name.
@@ -258,29 +252,31 @@ class Engine {
   /// with prompt_logprobs compute all of theirs. Throws std::bad_alloc where there is no memory
   /// even for errors; then nothing was submitted.
   std::vector<RequestId> submit_each(Request request, std::vector<RequestVariant> each);
-  /// Both in parts, so that what takes long overlaps the steps: a draft, its `encode`, and
-  /// `submit` of it. The rows have the adapters that the names stand for when the draft is made.
-  /// Throws std::bad_alloc.
-  [[nodiscard]] RequestDraft draft(Request request);
-  [[nodiscard]] RequestDraft draft_each(Request request, std::vector<RequestVariant> each);
-  std::vector<RequestId> submit(RequestDraft draft) noexcept;
+  /// Both in parts: `encode` checks a request, renders its template and tokenizes it, in any thread
+  /// and concurrently with steps and other calls; `submit` queues what came of it. The rows have
+  /// the adapters that the names stand for while they are encoded. What fails ends the rows as
+  /// `submit` of the request does. encode throws std::bad_alloc.
+  [[nodiscard]] EncodedRequest encode(Request request) const;
+  [[nodiscard]] EncodedRequest encode_each(Request request,
+                                           const std::vector<RequestVariant>& each) const;
+  std::vector<RequestId> submit(EncodedRequest encoded) noexcept;
   /// Throws the Error with which `submit` would end the request.
   void check(const Request& request) const;
   /// Ends a request that waits or runs: it takes no part in further steps, and when this returns
-  /// its place in the batch and its pages are free. The next step tells its end: an event with
+  /// its place in the batch and its pages are free. The next step reports its end: an event with
   /// finish_reason kCancelled and what the answer was so far, its text complete as if the answer
   /// had been cut off there by max_tokens. Returns whether there was something to end: false, and
   /// nothing happens, for a request that has ended already or was never submitted. Other requests
   /// keep their bits.
   bool cancel(RequestId request);
   /// A paused request keeps its place in the batch and its pages, and takes no part in steps until
-  /// it goes on: for readers that cannot take its answer as fast. On a GPU a step that was asked
-  /// for before still tells its token. Returns false, and nothing happens, for a request that
-  /// neither waits nor runs. Other requests keep their bits.
+  /// it goes on: for readers that cannot take its answer as fast. On a GPU a step that was launched
+  /// before still reports its token. Returns false, and nothing happens, for a request that neither
+  /// waits nor runs. Other requests keep their bits.
   bool set_paused(RequestId request, bool is_paused);
-  /// Requests that wait or run, and those that have ended where a step has yet to tell it.
+  /// Requests that wait or run, and those whose end a step has yet to report.
   [[nodiscard]] int64_t num_unfinished() const;
-  /// Takes in what fits, runs the model once and returns the news; nothing when there is no work.
+  /// Admits what fits, runs the model once and returns the events; none when there is no work.
   /// A failure ends the requests that it concerns with kError and leaves the others as they are: of
   /// a request alone that request, of the step as a whole those that run. Where it was the GPU that
   /// failed, the engine has ended: all requests that wait or run end with one sentence, which names
@@ -296,8 +292,8 @@ class Engine {
 
   /// The prompt's tokens as `submit` makes them: for tools and tests.
   [[nodiscard]] std::vector<int32_t> tokenize(const Request& request) const;
-  /// The tokenizer of the first adapter that the request names, or of the base model. Throws Error
-  /// where that is unknown.
+  /// The tokenizer of the first adapter that the request names, or of the base model. May run in
+  /// any thread, concurrently with steps and other calls. Throws Error for an unknown adapter.
   [[nodiscard]] std::shared_ptr<const PromptTokenizer> tokenizer(const Request& request) const;
   /// The text of a conversation by a template of the caller's in place of the model's, with the
   /// base model's special tokens, under the limits of docs/chat_template.md. May run in any thread,

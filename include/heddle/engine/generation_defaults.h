@@ -16,7 +16,7 @@ struct GenerationDefaults {
   std::optional<float> temperature{}, top_p{}, min_p{}, repetition_penalty{};
   std::optional<int32_t> top_k{};
   std::optional<int64_t> max_tokens{};  // max_new_tokens in the file
-  std::string path{};                   // of the file; empty: there is none, or it is not asked for
+  std::string path{};  // of the file; empty: there is none, or the option is "none"
   /// Settings of the file that would change answers and that heddle does not do: "num_beams is 4".
   std::vector<std::string> not_done{};
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "heddle/core/error.h"
+#include "heddle/engine/json_value.h"
 
 namespace heddle {
 
@@ -70,12 +71,12 @@ struct Request {
   bool ignore_end = false;  // the end token does not end the answer: for measurements
 
   /// Instead of `messages`: [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}, ...].
-  std::string messages_json{};
+  JsonValue messages_json{};
   // For conversations alone.
-  std::string tools_json{};      // [{"type": "function", "function": {"name": "now", ...}}, ...]
-  std::string documents_json{};  // [{"title": "Looms", "text": "A loom ..."}, ...]
+  JsonValue tools_json{};      // [{"type": "function", "function": {"name": "now", ...}}, ...]
+  JsonValue documents_json{};  // [{"title": "Looms", "text": "A loom ..."}, ...]
   /// Further variables of the template: {"enable_thinking": false}.
-  std::string template_kwargs_json{};
+  JsonValue template_kwargs_json{};
   bool add_generation_prompt = true;  // the text ends where the model's answer begins
   /// The text ends inside the last message, which the answer goes on with; not together with
   /// add_generation_prompt. As in transformers.
@@ -87,8 +88,8 @@ struct Request {
 
   /// Instead of `adapter`: up to 64, none twice, that act together. Wherever one adapter would add
   /// its delta to a product, sum_i scale_i (alpha_i / rank_i) B_i A_i x is added, in the order of
-  /// the list, those of one dtype together. One of scale 1 is `adapter`. DoRA, modules_to_save and
-  /// trainable_token_indices may be in a list only alone and with scale 1, aLoRA only alone.
+  /// the list, those of one dtype together. One of scale 1 is `adapter`. Adapters with DoRA,
+  /// modules_to_save or trainable_token_indices must be alone with scale 1, those with aLoRA alone.
   /// Tokenizer, chat template and end tokens are those of the first.
   AdapterList adapters{};
   std::vector<TokenBias> logit_bias{};  // as in vLLM and OpenAI's API; each token once
@@ -103,14 +104,14 @@ struct Request {
   std::vector<int32_t> allowed_token_ids{};  // none but these are drawn; empty: all
   bool include_stop = false;                 // the text ends after the stop string that was met
   bool skip_special_tokens = false;          // control tokens of the answer have no text
-  /// Events tell tokens, each when it is drawn, and the end tells the prompt's.
+  /// Events have the tokens, each when it is drawn, and the last has the prompt's.
   bool tell_tokens = false;
 
   /// The most likely tokens at each place of the answer, with their log-probabilities: how many, 0
   /// to 100 and no more than the vocabulary has. As in vLLM they are the model's own.
   int32_t top_logprobs = 0;
   /// The prompt's tokens get log-probabilities, too, and the most likely ones in their places where
-  /// top_logprobs asks for them. So they do with max_tokens 0.
+  /// top_logprobs is above 0. So they do with max_tokens 0.
   bool prompt_logprobs = false;
 };
 
@@ -151,7 +152,7 @@ class UnknownAdapter : public Error {
   explicit UnknownAdapter(const std::string& what) : Error(ErrorCode::kInvalidArgument, what) {}
 };
 
-/// What tokens stand for. Immutable, for any thread, also when the engine is gone.
+/// The texts of tokens. Immutable, for any thread, also when the engine is gone.
 class TokenTexts {
  public:
   TokenTexts() = default;
@@ -181,7 +182,7 @@ class PromptTokenizer {
   /// The text of tokens, as bytes: maybe not UTF-8 where they end inside a character. Throws Error
   /// where one is none of the tokenizer's.
   [[nodiscard]] virtual std::string detokenize(std::span<const int32_t> tokens) const = 0;
-  /// What single tokens stand for.
+  /// The texts of single tokens.
   [[nodiscard]] virtual std::shared_ptr<const TokenTexts> texts() const = 0;
 };
 
@@ -204,8 +205,8 @@ struct Completion {
   // and their log-probabilities.
   std::vector<int32_t> top_token_ids{};
   std::vector<float> top_logprobs{};
-  // With prompt_logprobs: [prompt_tokens], of each of its tokens given those before it, NaN
-  // for the first, which has none; and with top_logprobs k [prompt_tokens * k], -1 and NaN there.
+  // With prompt_logprobs: [prompt_tokens], of each of its tokens given those before it, NaN for the
+  // first, which has none; and with top_logprobs k [prompt_tokens * k], -1 and NaN there.
   std::vector<float> prompt_logprobs{};
   std::vector<int32_t> prompt_top_token_ids{};
   std::vector<float> prompt_top_logprobs{};
@@ -222,7 +223,7 @@ struct Completion {
 
 using RequestId = int64_t;
 
-/// News of one request from Engine::step.
+/// What is new of one request, from Engine::step.
 struct Event {
   RequestId request = 0;
   std::string text{};                      // text that has become final since the last event

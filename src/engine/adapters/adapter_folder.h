@@ -15,8 +15,8 @@ namespace heddle {
 /// A number for what the files say but for the values of tensors, which differs where they do.
 [[nodiscard]] uint64_t digest_of(const std::string& path, const files::FolderBounds& bounds);
 
-/// A folder with adapters that are found by name. It is not listed: what is in it costs nothing
-/// until it is asked for.
+/// A folder with adapters that are found by name. It is not listed: an adapter costs nothing until
+/// a request names it.
 class AdapterFolder {
  public:
   /// Throws Error unless it is a folder.
@@ -38,7 +38,7 @@ class AdapterFolder {
   std::filesystem::path real_;  // without links
 };
 
-/// Asks the system to read the adapter's weights into its cache; returns at once.
+/// Lets the system read the adapter's weights into its cache; returns at once.
 void read_ahead(const std::string& path) noexcept;
 
 }  // namespace heddle

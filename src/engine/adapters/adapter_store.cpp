@@ -15,7 +15,7 @@
 namespace heddle {
 namespace {
 
-constexpr size_t kUsesOfRow = 2;  // of a row that is planned, on average
+constexpr size_t kUsesOfRow = 2;  // of a row that is scheduled, on average
 
 }  // namespace
 
@@ -35,14 +35,17 @@ AdapterStore::AdapterStore(ModelRunner& runner, const model::ModelFiles& files,
   reserve(0);
 }
 
-/// Room for plans with so many adapters more.
 void AdapterStore::reserve(size_t num_more) {
-  const size_t num_adapters = by_name_.size() + nameless_.size() + num_more;
+  size_t num_adapters = num_more;
+  {
+    const Lock lock(names_mutex_);
+    num_adapters += by_name_.size() + nameless_.size();
+  }
   tiers_.reserve(num_adapters);
-  if (plan_.rows.capacity() > 0 && planned_.capacity() >= num_adapters) return;
-  plan_.reserve(2 * num_adapters, kUsesOfRow * kMaxPlannedRows + kMaxAdaptersOfRow,
-                kMaxPlannedRows);
-  planned_.reserve(2 * num_adapters);
+  if (schedule_.rows.capacity() > 0 && scheduled_.capacity() >= num_adapters) return;
+  schedule_.reserve(2 * num_adapters, kUsesOfRow * kMaxPlannedRows + kMaxAdaptersOfRow,
+                    kMaxPlannedRows);
+  scheduled_.reserve(2 * num_adapters);
 }
 
 /// What is known of an adapter without its weights.
@@ -50,25 +53,26 @@ AdapterHold AdapterStore::describe(const std::string& path, const files::FolderB
                                    const model::Adapter& opened) const {
   const model::DecoderConfig& config = files_.config();
   opened.check_fits(config.dims());
+  const DeviceAdapters& device = std::as_const(runner_).adapters();
+  const auto known = std::make_shared<KnownAdapter>();
+  known->path = path;
+  known->bounds = bounds;
   const model::StoredValues& vocabulary = opened.embedding().weight;
-  const int64_t num_tokens = vocabulary.is_present() ? vocabulary.rows : config.vocab_size;
+  known->num_tokens = vocabulary.is_present() ? vocabulary.rows : config.vocab_size;
   const model::StoredValues& head = opened.head().weight;
-  const std::lock_guard lock(tokenizers_mutex_);
-  return std::make_shared<KnownAdapter>(KnownAdapter{
-      .path = path,
-      .bounds = bounds,
-      .text = text_of_adapter(text_of_model_, files_, model::FolderText(path, bounds), tokenizers_),
-      .num_tokens = num_tokens,
-      .num_logits = head.is_present() ? head.rows : config.vocab_size,
-      .num_bytes = runner_.adapter_bytes(opened),
-      .runs_alone = runner_.runs_alone(opened),
-      .invocation = opened.invocation_tokens(),
-      .has_embedding = !opened.embedding().is_empty(),
-      .found = {},
-      .has_host_copies = runner_.can_stage(opened)});
+  known->num_logits = head.is_present() ? head.rows : config.vocab_size;
+  known->num_bytes = device.num_bytes(opened);
+  known->runs_alone = device.runs_alone(opened);
+  known->invocation = opened.invocation_tokens();
+  known->has_embedding = !opened.embedding().is_empty();
+  known->has_host_copies = device.can_stage(opened);
+  const Lock lock(tokenizers_mutex_);
+  known->text =
+      text_of_adapter(text_of_model_, files_, model::FolderText(path, bounds), tokenizers_);
+  return known;
 }
 
-AdapterStore::Prepared AdapterStore::prepare(const std::string& given) const {
+std::pair<AdapterHold, AdapterInfo> AdapterStore::prepare(const std::string& given) const {
   files::FolderBounds bounds;
   if (folder_) bounds = folder_->bounds_of(given);
   const std::string path = bounds.empty() ? model::find_adapter_path(given) : given;
@@ -79,14 +83,13 @@ AdapterStore::Prepared AdapterStore::prepare(const std::string& given) const {
     opened->load();
     known = describe(path, bounds, *opened);
   });
-  Prepared prepared{.known = std::move(known),
-                    .info = {.name = {},
-                             .folder = path,
-                             .base_model = opened->base_model(),
-                             .names_this_model = names_.may_be(opened->base_model()),
-                             .warnings = opened->warnings(files_.config().dims())}};
-  prepared.weights = runner_.prepare_adapter(*opened);
-  return prepared;
+  AdapterInfo info{.name = {},
+                   .folder = path,
+                   .base_model = opened->base_model(),
+                   .names_this_model = names_.may_be(opened->base_model()),
+                   .warnings = opened->warnings(files_.config().dims())};
+  known->data = std::as_const(runner_).adapters().prepare(*opened);
+  return {std::move(known), std::move(info)};
 }
 
 std::string AdapterStore::made_for_another(const std::string& name, const std::string& path,
@@ -102,15 +105,13 @@ void AdapterStore::check_strict(const std::vector<std::string>& warnings) const 
 }
 
 void AdapterStore::check_free(const std::string& name) const {
-  const auto place = by_name_.find(name);
-  HEDDLE_CHECK(place == by_name_.end() || place->second->found, "adapter name \"", name,
-               "\" is given twice");
+  const AdapterHold known = known_under(name);
+  HEDDLE_CHECK(known == nullptr || known->found, "adapter name \"", name, "\" is given twice");
 }
 
-AdapterInfo AdapterStore::add(const std::string& name, Prepared prepared, bool may_replace) {
-  const AdapterHold& known = prepared.known;
+AdapterInfo AdapterStore::add(const std::string& name, const AdapterHold& known, AdapterInfo info,
+                              bool may_replace) {
   HEDDLE_CHECK(!name.empty(), known->path, ": an adapter needs a name");
-  AdapterInfo& info = prepared.info;
   if (!info.names_this_model) {
     info.warnings.insert(info.warnings.begin(),
                          made_for_another(name, info.folder, info.base_model));
@@ -124,112 +125,130 @@ AdapterInfo AdapterStore::add(const std::string& name, Prepared prepared, bool m
                 bounds_.memory_bytes,
                 " are not in use; a larger adapter_memory (--adapter-memory) holds more");
   }
-  // Name and room first, so that nothing can fail once the adapter is in its slot.
-  prepared.info.name = name;
-  nameless_.reserve(nameless_.size() + 1);
-  const auto [place, is_new] = by_name_.emplace(name, nullptr);
-  try {
-    tiers_.put(*known, std::move(prepared.weights));
-  } catch (...) {
-    if (is_new) by_name_.erase(place);
-    throw;
+  // Memory for the name first, so that nothing can fail once the adapter is in its slot.
+  info.name = name;
+  std::map<std::string, AdapterHold> added{{name, known}};
+  std::list<AdapterHold> replaced(1);
+  tiers_.put(*known);
+  {
+    const Lock lock(names_mutex_);
+    by_name_.merge(added);
+    if (!added.empty()) {  // the name is in use
+      replaced.front() = std::exchange(by_name_.find(name)->second, known);
+      nameless_.splice(nameless_.end(), replaced);
+    }
   }
-  AdapterHold old = std::exchange(place->second, known);
-  prepared.known = nullptr;
-  if (old != nullptr) nameless_.push_back(std::move(old));
   free_unused();
-  return std::move(prepared.info);
+  return info;
 }
 
 bool AdapterStore::remove(const std::string& name) {
-  const auto place = by_name_.find(name);
-  if (place == by_name_.end()) return false;
-  nameless_.push_back(place->second);
-  by_name_.erase(place);
+  {
+    const Lock lock(names_mutex_);
+    const auto place = by_name_.find(name);
+    if (place == by_name_.end()) return false;
+    nameless_.push_back(place->second);
+    by_name_.erase(place);
+  }
   free_unused();
   return true;
 }
 
 void AdapterStore::free_unused() noexcept {
-  const auto is_under_way = [](const AdapterHold& known) {
-    return known->load != nullptr || known->move != nullptr;
-  };
-  std::erase_if(nameless_, [&](const AdapterHold& known) {
-    if (known.use_count() > 1 || is_under_way(known)) return false;
+  std::list<AdapterHold> unused;
+  {
+    const Lock lock(names_mutex_);
+    // No thread can get another hold of an adapter meanwhile.
+    const auto is_unused = [](const AdapterHold& known) {
+      return known.use_count() == 1 && !known->is_in_flight();
+    };
+    for (auto next = nameless_.begin(); next != nameless_.end();) {
+      const auto known = next++;
+      if (is_unused(*known)) unused.splice(unused.end(), nameless_, known);
+    }
+    if (folder_) {
+      std::erase_if(by_name_, [&](const auto& entry) {
+        const AdapterHold& known = entry.second;
+        if (!known->found || !is_unused(known)) return false;
+        known->failure = nullptr;  // of rows that are gone
+        return known->data.stage() == AdapterStage::kStored;
+      });
+    }
+  }
+  for (const AdapterHold& known : unused) {
     tiers_.drop(*known);
     tiers_.drop_host_copy(*known);
-    return true;
-  });
-  if (!folder_) return;
-  std::erase_if(by_name_, [&](const auto& entry) {
-    const AdapterHold& known = entry.second;
-    return known->found && known->weights == nullptr && known->host == nullptr &&
-           !is_under_way(known) && known.use_count() == 1;
-  });
+  }
+}
+
+/// Null: none.
+AdapterHold AdapterStore::known_under(const std::string& name) const {
+  const Lock lock(names_mutex_);
+  const auto place = by_name_.find(name);
+  return place == by_name_.end() ? nullptr : place->second;
 }
 
 AdapterHold AdapterStore::find(const std::string& name) {
   if (name.empty()) return nullptr;
-  const auto place = by_name_.find(name);
-  if (place != by_name_.end() && !place->second->found) return place->second;
+  if (AdapterHold known = known_under(name); known != nullptr && !known->found) return known;
   if (!folder_) throw UnknownAdapter("unknown adapter \"" + name + "\"");
   return find_in_folder(name);
 }
 
-/// The one that is known where its files are the same as then, else one that is read now.
+/// The one that is known where its files are unchanged since, else one that is read now.
 AdapterHold AdapterStore::find_in_folder(const std::string& name) {
-  free_unused();  // of requests that were only checked
+  const Lock reading(folder_mutex_);
   const std::string path = folder_->find(name);
   const int64_t begin = files::file_time_now();
   files::FileStamps stamps = stamps_of(path);
   const bool is_settled = files::are_settled(stamps, begin);
-  const auto before = by_name_.find(name);
-  const bool is_known = before != by_name_.end();
-  const auto is_of_stamps = [&](const KnownAdapter& known) {
-    // One that was found in files just written counts until they are at rest; from then on it does
-    // where a load has found the same text.
-    const bool may_differ = known.young_digest && is_settled && known.load == nullptr;
-    return known.path == path && known.found == stamps && !may_differ;
-  };
-  if (is_known && is_of_stamps(*before->second)) {
-    // What has failed for rows that are gone is tried again.
-    if (before->second.use_count() == 1) before->second->failure = nullptr;
-    return before->second;
+  const AdapterHold before = known_under(name);
+  if (before != nullptr && before->path == path && before->found == stamps) {
+    // One that was found in files just written counts until they are settled; from then on it does
+    // where a read has found them unchanged.
+    if (!before->is_unproven || !is_settled) return before;
   }
-  reserve(1);
-  AdapterHold known;
-  {
-    // Waiting until nobody writes is the business of the load, which runs beside the steps.
-    const files::FolderBounds bounds = folder_->bounds_of(path);
-    std::optional<uint64_t> digest;
-    if (!is_settled) digest = digest_of(path, bounds);
-    const auto opened = model::open_adapter(path, files_.config(), bounds);
-    if (opened->replaces_rows()) opened->load();  // which are compared with the model's
-    known = describe(path, bounds, *opened);
-    known->young_digest = digest;
-    HEDDLE_CHECK(stamps_of(path) == stamps && (!digest || digest_of(path, bounds) == *digest), path,
-                 ": has changed while it was read; ask for it again");
-    std::vector<std::string> warnings = opened->warnings(files_.config().dims());
-    if (!names_.may_be(opened->base_model())) {
-      warnings.push_back(made_for_another(name, path, opened->base_model()));
-    }
-    check_strict(warnings);
-    if (on_warning_) std::ranges::for_each(warnings, on_warning_);
-  }
-  known->found = std::move(stamps);
+  AdapterHold known = read_facts(name, path, std::move(stamps), is_settled);
   const int64_t host_memory = tiers_.limits().host_memory_bytes;
   if (known->has_host_copies && known->num_bytes > host_memory) {
     throw_error(ErrorCode::kOutOfMemory, path, ": needs ", known->num_bytes,
                 " bytes of host memory for adapters, there are ", host_memory,
                 " (adapter_host_memory)");
   }
-  if (is_known) {
-    nameless_.push_back(before->second);
-    before->second = known;
-  } else {
-    by_name_.emplace(name, known);
+  {
+    const Lock lock(names_mutex_);
+    const auto [place, is_new] = by_name_.emplace(name, known);
+    if (!is_new && !place->second->found) return place->second;  // it was added meanwhile
+    if (!is_new) {
+      nameless_.push_back(place->second);
+      place->second = known;
+    }
   }
   read_ahead(path);
+  return known;
+}
+
+/// What a row is checked with. Does not wait until the files are settled: that is for the read of
+/// the weights, which runs concurrently with the steps.
+AdapterHold AdapterStore::read_facts(const std::string& name, const std::string& path,
+                                     files::FileStamps stamps, bool is_settled) const {
+  const files::FolderBounds bounds = folder_->bounds_of(path);
+  std::optional<uint64_t> digest;
+  if (!is_settled) digest = digest_of(path, bounds);
+  const auto opened = model::open_adapter(path, files_.config(), bounds);
+  if (opened->replaces_rows()) opened->load();  // which are compared with the model's
+  AdapterHold known = describe(path, bounds, *opened);
+  known->young_digest = digest;
+  known->is_unproven = digest.has_value();
+  HEDDLE_CHECK(stamps_of(path) == stamps && (!digest || digest_of(path, bounds) == *digest), path,
+               ": has changed while it was read; ask for it again");
+  known->found = std::move(stamps);
+  std::vector<std::string> warnings = opened->warnings(files_.config().dims());
+  if (!names_.may_be(opened->base_model())) {
+    warnings.push_back(made_for_another(name, path, opened->base_model()));
+  }
+  check_strict(warnings);
+  if (on_warning_) std::ranges::for_each(warnings, on_warning_);
   return known;
 }
 
@@ -237,8 +256,11 @@ void AdapterStore::check_ever_fit(const std::vector<AdapterHold>& adapters) cons
   int64_t wanted = 0, added = 0;
   for (const AdapterHold& known : adapters) wanted += known->found ? known->num_bytes : 0;
   if (wanted == 0) return;
-  // Those that were added stay, so what they take is never free.
-  for (const auto& [name, known] : by_name_) added += known->found ? 0 : known->num_bytes;
+  {
+    // Those that were added stay, so what they take is never free.
+    const Lock lock(names_mutex_);
+    for (const auto& [name, known] : by_name_) added += known->found ? 0 : known->num_bytes;
+  }
   if (wanted <= bounds_.memory_bytes - added) return;
   throw_error(ErrorCode::kOutOfMemory, adapters.front()->path,
               adapters.size() > 1 ? " and those beside it need " : ": needs ", wanted,
@@ -248,9 +270,9 @@ void AdapterStore::check_ever_fit(const std::vector<AdapterHold>& adapters) cons
 
 std::span<const Admission> AdapterStore::plan(std::span<const Sequence* const> rows) noexcept {
   if (tiers_.poll()) free_unused();
-  ++num_plans_;
-  plan_.clear();
-  for (KnownAdapter* known : tiers_.on_device()) add_to_plan(*known);
+  ++num_schedules_;
+  schedule_.clear();
+  for (KnownAdapter* known : tiers_.on_device()) add_to_schedule(*known);
   rows = rows.first(std::min(rows.size(), kMaxPlannedRows));
   for (const Sequence* row : rows) {
     for (const AdapterHold& known : row->adapters.holds) {
@@ -258,62 +280,63 @@ std::span<const Admission> AdapterStore::plan(std::span<const Sequence* const> r
     }
   }
   for (const Sequence* row : rows) {
-    const auto begin = static_cast<int32_t>(plan_.uses.size());
-    // Rows of large lists may be too many for one plan.
-    if (plan_.uses.size() + row->adapters.holds.size() > plan_.uses.capacity()) break;
-    for (const AdapterHold& known : row->adapters.holds) plan_.uses.push_back(add_to_plan(*known));
-    plan_.rows.push_back({begin, static_cast<int32_t>(plan_.uses.size())});
+    const auto begin = static_cast<int32_t>(schedule_.uses.size());
+    // Rows of large lists may be too many for one schedule.
+    if (schedule_.uses.size() + row->adapters.holds.size() > schedule_.uses.capacity()) break;
+    for (const AdapterHold& known : row->adapters.holds)
+      schedule_.uses.push_back(add_to_schedule(*known));
+    schedule_.rows.push_back({begin, static_cast<int32_t>(schedule_.uses.size())});
   }
-  plan_adapters(plan_, bounds_);
-  // What has failed is told to a row that starts.
-  for (size_t i = 0; i < plan_.rows.size(); ++i) {
+  schedule_adapters(schedule_, bounds_);
+  // A row that starts gets the failure.
+  for (size_t i = 0; i < schedule_.rows.size(); ++i) {
     const auto has_failed = [](const AdapterHold& known) { return known->failure != nullptr; };
     if (std::ranges::any_of(rows[i]->adapters.holds, has_failed))
-      plan_.row_plans[i] = Admission::kStarts;
+      schedule_.row_plans[i] = Admission::kStarts;
   }
   carry_out();
-  for (KnownAdapter* known : planned_) known->number = -1;
-  planned_.clear();
-  return plan_.row_plans;
+  for (KnownAdapter* known : scheduled_) known->number = -1;
+  scheduled_.clear();
+  return schedule_.row_plans;
 }
 
-/// Its number in the plan.
-int32_t AdapterStore::add_to_plan(KnownAdapter& known) noexcept {
+/// Its number in the schedule.
+int32_t AdapterStore::add_to_schedule(KnownAdapter& known) noexcept {
   if (known.number >= 0) return known.number;
-  known.number = static_cast<int32_t>(planned_.size());
-  planned_.push_back(&known);
-  const auto num_holds = static_cast<int64_t>(known.weights.use_count());
-  plan_.adapters.push_back({.num_bytes = known.num_bytes,
-                            .place = tiers_.place(known),
-                            .stays = !known.found,
-                            .num_running = std::max<int64_t>(num_holds - 1, 0),
-                            .last_used = known.last_used});
+  known.number = static_cast<int32_t>(scheduled_.size());
+  scheduled_.push_back(&known);
+  const auto num_holds = static_cast<int64_t>(known.data.slot.use_count());
+  schedule_.adapters.push_back({.num_bytes = known.num_bytes,
+                                .stage = AdapterTiers::stage(known),
+                                .stays = !known.found,
+                                .num_running = std::max<int64_t>(num_holds - 1, 0),
+                                .last_used = known.last_used});
   return known.number;
 }
 
-/// Begins what the plan says, as far as it can be begun now.
+/// Begins what is scheduled, as far as it can be begun now.
 void AdapterStore::carry_out() noexcept {
-  for (size_t i = 0; i < plan_.rows.size(); ++i) {
-    for (int32_t use = plan_.rows[i].begin; use < plan_.rows[i].end; ++use) {
-      KnownAdapter& known = *planned_[size_t(plan_.uses[size_t(use)])];
-      if (known.wanted_in == num_plans_) continue;
-      known.wanted_in = num_plans_;
+  for (size_t i = 0; i < schedule_.rows.size(); ++i) {
+    for (int32_t use = schedule_.rows[i].begin; use < schedule_.rows[i].end; ++use) {
+      KnownAdapter& known = *scheduled_[size_t(schedule_.uses[size_t(use)])];
+      if (known.wanted_in == num_schedules_) continue;
+      known.wanted_in = num_schedules_;
       known.wanted_by = i;
     }
   }
-  auto evicts = plan_.evicts.begin();
-  for (const int32_t number : plan_.brings) {
-    KnownAdapter& known = *planned_[size_t(number)];
+  auto evicts = schedule_.evicts.begin();
+  for (const int32_t number : schedule_.brings) {
+    KnownAdapter& known = *scheduled_[size_t(number)];
     if (known.failure) continue;
     while (known.num_bytes > bounds_.memory_bytes - tiers_.device_bytes()) {
-      if (evicts == plan_.evicts.end()) break;
-      tiers_.evict(*planned_[size_t(*evicts++)]);
+      if (evicts == schedule_.evicts.end()) break;
+      tiers_.evict(*scheduled_[size_t(*evicts++)]);
     }
     if (known.num_bytes > bounds_.memory_bytes - tiers_.device_bytes()) break;
-    if (!tiers_.begin_bring(known)) break;
+    if (!tiers_.begin_move(known)) break;
   }
-  for (const int32_t number : plan_.reads) {
-    KnownAdapter& known = *planned_[size_t(number)];
+  for (const int32_t number : schedule_.reads) {
+    KnownAdapter& known = *scheduled_[size_t(number)];
     if (!known.failure) tiers_.begin_read(known);
   }
 }
@@ -326,17 +349,17 @@ void AdapterStore::take(Sequence& row) {
       known->has_told_failure = true;
       std::rethrow_exception(known->failure);
     }
-    if (known->weights == nullptr) {
+    if (known->data.slot == nullptr) {
       check_ever_fit(row.adapters.holds);
       throw_error(ErrorCode::kOutOfMemory, known->path, ": needs ", known->num_bytes,
                   " bytes of adapter memory, ", tiers_.device_bytes(), " of ", bounds_.memory_bytes,
                   " are in use");
     }
-    held.push_back(known->weights);
+    held.push_back(known->data.slot);
   }
   for (const AdapterHold& known : row.adapters.holds) tiers_.use(*known);
-  for (size_t i = 0; i < row.adapters.uses.size(); ++i) row.adapters.uses[i].slot = held[i]->slot;
-  row.adapters.slot = held.empty() ? kNoAdapter : held.front()->slot;
+  for (size_t i = 0; i < row.adapters.uses.size(); ++i) row.adapters.uses[i].slot = *held[i];
+  row.adapters.slot = held.empty() ? kNoAdapter : *held.front();
   row.adapters.weights = std::move(held);
 }
 
@@ -349,12 +372,12 @@ void AdapterStore::wait_and_take(Sequence& row) {
 
 void AdapterStore::prefetch(const Sequence& row) noexcept {
   for (const AdapterHold& known : row.adapters.holds) {
-    const bool has_begun = known->weights || known->load || known->host || known->failure;
-    if (!known->found || has_begun || !tiers_.has_room_to_read(*known)) continue;
+    const bool is_stored = known->data.stage() == AdapterStage::kStored && !known->read.valid();
+    if (!known->found || !is_stored || known->failure || !tiers_.has_room_to_read(*known)) continue;
     if (known->has_host_copies) {
       tiers_.begin_read(*known);
     } else {
-      static_cast<void>(tiers_.begin_bring(*known));
+      static_cast<void>(tiers_.begin_move(*known));
     }
   }
 }
@@ -364,7 +387,7 @@ bool AdapterStore::make_room_for_added(int64_t num_bytes) noexcept {
   while (num_bytes > bounds_.memory_bytes - tiers_.device_bytes()) {
     KnownAdapter* oldest = nullptr;
     for (KnownAdapter* known : tiers_.on_device()) {
-      const bool may_go = known->found && known->weights.use_count() == 1;
+      const bool may_go = known->found && known->data.slot.use_count() == 1;
       if (may_go && (oldest == nullptr || known->last_used < oldest->last_used)) oldest = known;
     }
     if (oldest == nullptr) return false;
@@ -373,16 +396,20 @@ bool AdapterStore::make_room_for_added(int64_t num_bytes) noexcept {
   return true;
 }
 
+bool AdapterStore::has(const std::string& name) const { return known_under(name) != nullptr; }
+
 std::vector<std::string> AdapterStore::names() const {
   std::vector<std::string> names;
+  const Lock lock(names_mutex_);
   for (const auto& [name, known] : by_name_) names.push_back(name);
   return names;
 }
 
 std::vector<AdapterState> AdapterStore::states() const {
   std::vector<AdapterState> states;
+  const Lock lock(names_mutex_);
   for (const auto& [name, known] : by_name_) {
-    states.push_back({name, known->num_bytes, known->weights != nullptr, !known->found});
+    states.push_back({name, known->num_bytes, known->data.slot != nullptr, !known->found});
   }
   return states;
 }

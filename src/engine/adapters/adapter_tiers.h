@@ -1,20 +1,18 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
-#include "engine/adapters/adapter_plan.h"
 #include "engine/adapters/known_adapter.h"
 #include "engine/runner/model_runner.h"
 
 namespace heddle {
 
-/// Where the weights of adapters are, and how they come there: on a GPU from the file to host
-/// memory by a thread, from there to the device by a copy beside the steps; on the CPU, and for an
-/// adapter with an embedding or a head of its own, from the file to the device's memory by a
-/// thread. Nothing is written back: what makes room is dropped. The functions are called between
-/// two steps, and none of them waits but `wait`.
+/// Where the weights of adapters are, and how they move: on a GPU a thread reads them from the file
+/// to host memory, from where a copy that overlaps with the steps takes them to the device; on the
+/// CPU, and of an adapter with an embedding or a head of its own, a thread reads them from the file
+/// to the device's memory. Nothing is written back: what is evicted is dropped. The functions are
+/// called between two steps, and none of them waits but `wait`.
 class AdapterTiers {
  public:
   struct Limits {
@@ -24,11 +22,11 @@ class AdapterTiers {
   /// What has happened, and what it took.
   struct Counts {
     int64_t num_uses = 0;       // adapters of rows that started
-    int64_t num_loads = 0;      // adapters that came to the device
-    int64_t num_reads = 0;      // loads from files
+    int64_t num_loads = 0;      // adapters that became resident
+    int64_t num_reads = 0;      // from files
     int64_t num_moves = 0;      // copies from host memory to the device
     int64_t num_evictions = 0;  // from the device
-    double seconds = 0;         // of reads and moves, until the step that found them done
+    double seconds = 0;         // of reads and moves, until the step that found them complete
   };
   /// What is given outlives the tiers.
   AdapterTiers(ModelRunner& runner, const model::ModelFiles& files, const Limits& limits)
@@ -37,34 +35,34 @@ class AdapterTiers {
   AdapterTiers(const AdapterTiers&) = delete;
   AdapterTiers& operator=(const AdapterTiers&) = delete;
 
-  /// Room for so many adapters, so that none of the other functions that are noexcept asks for
-  /// memory.
+  /// Reserves memory for so many adapters: the other functions that are noexcept allocate none.
   void reserve(size_t num_adapters);
 
-  /// Takes in what is done by now. What failed is KnownAdapter::failure. Whether anything was.
+  /// Completes the reads and moves that have ended. What failed is KnownAdapter::failure. Whether
+  /// there were any.
   bool poll() noexcept;
-  /// Waits for something that is under way; false: there is nothing.
+  /// Waits for a read or a move in flight; false: there is none.
   bool wait() noexcept;
 
-  [[nodiscard]] AdapterPlace place(const KnownAdapter& known) const;
-  /// Begins to read an adapter of kAway where a thread is free and its copy finds room in host
-  /// memory; others make room that are wanted later than it. A failure as of `poll`.
+  [[nodiscard]] static AdapterStage stage(const KnownAdapter& known);
+  /// Begins to read an adapter of kStored where a thread is free and its copy finds room in host
+  /// memory, for which copies are dropped that are wanted later than it. A failure as of `poll`.
   void begin_read(KnownAdapter& known) noexcept;
-  /// Begins to bring an adapter of kAtHand to the device, where there is room. False: no thread is
+  /// Begins to move an adapter of kStaged to the device, where there is room. False: no thread is
   /// free to read it. A failure as of `poll`.
-  bool begin_bring(KnownAdapter& known) noexcept;
+  bool begin_move(KnownAdapter& known) noexcept;
   /// Whether what is read of it first finds room as things are.
   [[nodiscard]] bool has_room_to_read(const KnownAdapter& known) const;
-  /// Weights that are on the device already.
-  void put(KnownAdapter& known, ModelRunner::PreparedAdapter weights);
-  /// Takes the weights of an adapter that no row runs with off the device, and forgets its copy.
+  /// Makes weights resident that have arrived: DeviceAdapters::prepare.
+  void put(KnownAdapter& known);
+  /// Takes the weights of an adapter that no row runs with off the device; drops its copy.
   void evict(KnownAdapter& known) noexcept;
   void drop(KnownAdapter& known) noexcept;
   void drop_host_copy(KnownAdapter& known) noexcept;
   /// A row starts with it.
   void use(KnownAdapter& known) noexcept;
 
-  /// Those on the device and on their way there; those with a copy in host memory or on the way.
+  /// Those that are resident or moving; those with a copy in host memory, or a read into it.
   [[nodiscard]] const std::vector<KnownAdapter*>& on_device() const { return device_.adapters; }
   [[nodiscard]] const std::vector<KnownAdapter*>& on_host() const { return host_.adapters; }
   [[nodiscard]] int64_t num_on_device() const;
@@ -83,11 +81,9 @@ class AdapterTiers {
     void remove(KnownAdapter& known) noexcept;
   };
 
-  void begin_load(KnownAdapter& known, std::shared_ptr<AdapterHostCopy> old);
-  [[nodiscard]] bool make_host_room(const KnownAdapter& known,
-                                    std::shared_ptr<AdapterHostCopy>& last) noexcept;
-  void end_load(KnownAdapter& known) noexcept;
-  void end_move(KnownAdapter& known) noexcept;
+  void read(KnownAdapter& known, AdapterData old);
+  [[nodiscard]] bool make_host_room(const KnownAdapter& known, AdapterData& last) noexcept;
+  void end(KnownAdapter& known) noexcept;
 
   ModelRunner& runner_;
   const model::ModelFiles& files_;
@@ -95,8 +91,8 @@ class AdapterTiers {
   Counts counts_;
   uint64_t num_uses_ = 0;
   Tier device_, host_;
-  std::vector<KnownAdapter*> under_way_;  // loads and moves
-  int num_loads_ = 0;                     // that are under way
+  std::vector<KnownAdapter*> in_flight_;  // reads and moves
+  int num_reading_ = 0;
 };
 
 }  // namespace heddle

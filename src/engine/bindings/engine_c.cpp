@@ -19,7 +19,7 @@ struct heddle_engine {
   explicit heddle_engine(const heddle::EngineOptions& options) : thread(options) {}
 
   std::shared_ptr<heddle::EventQueue> polled = std::make_shared<heddle::EventQueue>();
-  heddle::EngineThread thread;  // ends before the queue that it tells
+  heddle::EngineThread thread;  // ends before the queue of its events
 };
 
 namespace heddle::capi {
@@ -168,21 +168,21 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
   return options;
 }
 
-/// What is odd about the model's files goes to on_warning; with `strict` it is an error.
-void tell_warnings(const EngineThread& thread) {
+/// Calls on_warning with what is odd about the model's files; with `strict` it is an error.
+void report_warnings(const EngineThread& thread) {
   const EngineOptions& options = thread.options();
-  const auto tell = [&](const std::string& what) {
+  const auto report = [&](const std::string& what) {
     HEDDLE_CHECK(!options.strict, what);
     if (options.on_warning) options.on_warning(what);
   };
   const ModelInfo& model = thread.model();
   for (const std::string& key : model.unread_settings) {
-    tell(model.settings_path + ": " + files::printable(key) +
-         " is a setting that heddle does not know");
+    report(model.settings_path + ": " + files::printable(key) +
+           " is a setting that heddle does not know");
   }
-  std::ranges::for_each(model.warnings, tell);
+  std::ranges::for_each(model.warnings, report);
   for (const std::string& what : model.generation.not_done) {
-    tell(model.generation.path + ": " + what + ", which heddle does not support");
+    report(model.generation.path + ": " + what + ", which heddle does not support");
   }
 }
 
@@ -271,7 +271,7 @@ using heddle::capi::required;
 
 namespace {
 
-/// Who is told of a request's events.
+/// Where a request's events go.
 std::shared_ptr<heddle::EventSink> sink_of(const heddle_engine& engine,
                                            const heddle_engine_request& request) {
   if (request.on_event == nullptr) return engine.polled;
@@ -329,7 +329,7 @@ heddle_status heddle_engine_create(heddle_engine** engine, heddle_string model,
     heddle_engine_options_init(&defaults);
     auto made = std::make_unique<heddle_engine>(
         heddle::capi::options_of(model, options != nullptr ? *options : defaults));
-    heddle::capi::tell_warnings(made->thread);
+    heddle::capi::report_warnings(made->thread);
     *engine = made.release();
   });
 }
@@ -461,14 +461,14 @@ heddle_status heddle_engine_poll(heddle_engine* engine, int64_t timeout_ms,
     using Clock = heddle::EventQueue::Clock;
     constexpr int64_t kDay = 24 * 60 * 60 * int64_t{1000};
     auto taken = std::make_unique<heddle::capi::TakenEvent>();  // first: no event may be lost
-    std::optional<heddle::Event> news;
+    std::optional<heddle::Event> next;
     do {
       const int64_t wait = timeout_ms < 0 ? kDay : std::min(timeout_ms, kDay);
-      news = queue.next(Clock::now() + std::chrono::milliseconds(wait));
+      next = queue.next(Clock::now() + std::chrono::milliseconds(wait));
       timeout_ms -= timeout_ms < 0 ? 0 : wait;
-    } while (!news && timeout_ms != 0);
-    if (!news) return;
-    taken->set(std::move(*news));
+    } while (!next && timeout_ms != 0);
+    if (!next) return;
+    taken->set(std::move(*next));
     *event = taken.release();
   });
 }

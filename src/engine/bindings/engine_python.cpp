@@ -34,7 +34,7 @@ int32_t narrowed(const char* name, int64_t value) {
   return static_cast<int32_t>(value);
 }
 
-/// What the engine says of adapters that it finds, until Python asks for it.
+/// Warnings about adapters that the engine finds, until Python takes them.
 class Warnings {
  public:
   void add(const std::string& what) {
@@ -90,7 +90,7 @@ class PythonEngine {
     std::shared_ptr<EngineThread> last = std::exchange(thread_, nullptr);
     if (last == nullptr) return;
     if (process_ != getpid()) {
-      // Nobody could end the thread, nor free what it may have been holding.
+      // The thread is not in this process: it cannot end, nor free what it may have held.
       static_cast<void>(new std::shared_ptr<EngineThread>(std::move(last)));
       return;
     }
@@ -140,50 +140,52 @@ void load(PythonEngine* self, EngineOptions options, const nb::object& on_load) 
   new (self) PythonEngine(options);
 }
 
-Request request_of(std::optional<std::string> text,
-                   const std::optional<std::vector<int64_t>>& token_ids,
-                   const std::vector<std::pair<std::string, std::string>>& messages,
-                   std::string messages_json, std::string adapter, int64_t max_tokens,
-                   double temperature, int64_t top_k, double top_p, double min_p, int64_t seed,
-                   std::vector<std::string> stop, bool ignore_end, std::string tools_json,
-                   std::string documents_json, std::string template_kwargs_json,
-                   bool add_generation_prompt) {
-  Request request;
-  request.text = std::move(text);
-  request.adapter = std::move(adapter);
-  request.max_tokens = max_tokens;
-  request.sampling = {.temperature = static_cast<float>(temperature),
-                      .top_k = narrowed("top_k", top_k),
-                      .top_p = static_cast<float>(top_p),
-                      .min_p = static_cast<float>(min_p),
-                      .seed = seed};
-  request.stop = std::move(stop);
-  request.ignore_end = ignore_end;
-  request.messages_json = std::move(messages_json);
-  request.tools_json = std::move(tools_json);
-  request.documents_json = std::move(documents_json);
-  request.template_kwargs_json = std::move(template_kwargs_json);
-  request.add_generation_prompt = add_generation_prompt;
-  if (token_ids) {
-    request.token_ids.emplace();
-    for (const int64_t id : *token_ids) request.token_ids->push_back(narrowed("a token id", id));
-  }
-  for (const auto& [role, content] : messages) request.messages.push_back({role, content});
-  return request;
-}
-
-/// The rest of a request's options, which are given one by one.
-void bind_options(nb::class_<Request>& request) {
+void bind_fields(nb::class_<Request>& request) {
   const auto sampling = [&request](const char* name, float SamplingOptions::*field) {
     request.def_prop_rw(
         name, [field](const Request& r) { return r.sampling.*field; },
         [field](Request& r, double value) { r.sampling.*field = static_cast<float>(value); });
   };
+  sampling("temperature", &SamplingOptions::temperature);
+  sampling("top_p", &SamplingOptions::top_p);
+  sampling("min_p", &SamplingOptions::min_p);
   sampling("repetition_penalty", &SamplingOptions::repetition_penalty);
   sampling("presence_penalty", &SamplingOptions::presence_penalty);
   sampling("frequency_penalty", &SamplingOptions::frequency_penalty);
+  const auto json = [&request](const char* name, JsonValue Request::*field) {
+    request.def_prop_rw(
+        name, [field](const Request& r) { return (r.*field).text(); },
+        [field](Request& r, std::string text) { r.*field = std::move(text); });
+  };
+  json("messages_json", &Request::messages_json);
+  json("tools_json", &Request::tools_json);
+  json("documents_json", &Request::documents_json);
+  json("template_kwargs_json", &Request::template_kwargs_json);
+  using Messages = std::vector<std::pair<std::string, std::string>>;
   using Biases = std::vector<std::pair<int64_t, double>>;
-  request
+  request.def_rw("text", &Request::text, nb::arg().none())
+      .def_prop_rw(
+          "messages",
+          [](const Request& r) {
+            Messages messages;
+            for (const auto& [role, content] : r.messages) messages.emplace_back(role, content);
+            return messages;
+          },
+          [](Request& r, const Messages& messages) {
+            r.messages.clear();
+            for (const auto& [role, content] : messages) r.messages.push_back({role, content});
+          })
+      .def_rw("add_generation_prompt", &Request::add_generation_prompt)
+      .def_rw("adapter", &Request::adapter)
+      .def_rw("max_tokens", &Request::max_tokens)
+      .def_prop_rw(
+          "top_k", [](const Request& r) { return r.sampling.top_k; },
+          [](Request& r, int64_t value) { r.sampling.top_k = narrowed("top_k", value); })
+      .def_prop_rw(
+          "seed", [](const Request& r) { return r.sampling.seed; },
+          [](Request& r, int64_t value) { r.sampling.seed = value; })
+      .def_rw("stop", &Request::stop)
+      .def_rw("ignore_end", &Request::ignore_end)
       .def_prop_rw(
           "logit_bias",
           [](const Request& r) {
@@ -206,14 +208,16 @@ void bind_options(nb::class_<Request>& request) {
       .def_rw("add_special_tokens", &Request::add_special_tokens, nb::arg().none())
       .def_rw("truncate_prompt_tokens", &Request::truncate_prompt_tokens)
       .def_rw("continue_final_message", &Request::continue_final_message);
-  const auto tokens = [&request](const char* name, std::vector<int32_t> Request::*field) {
+  const auto tokens = [&request](const char* name, auto Request::*field) {
     request.def_prop_rw(
         name, [field](const Request& r) { return r.*field; },
         [field](Request& r, const std::vector<int64_t>& ids) {
-          (r.*field).clear();
-          for (const int64_t id : ids) (r.*field).push_back(narrowed("a token id", id));
+          std::vector<int32_t> narrow;
+          for (const int64_t id : ids) narrow.push_back(narrowed("a token id", id));
+          r.*field = std::move(narrow);
         });
   };
+  tokens("token_ids", &Request::token_ids);
   tokens("stop_token_ids", &Request::stop_token_ids);
   tokens("allowed_token_ids", &Request::allowed_token_ids);
 }
@@ -238,10 +242,11 @@ void bind_adapters(nb::class_<Request>& request) {
       [](Request& r, const List& list) { r.adapters = list_of(list); });
 }
 
-using News = std::tuple<RequestId, std::string, std::optional<Completion>>;
+using EventTuple = std::tuple<RequestId, std::string, std::optional<Completion>>;
 
 /// Waits in short turns, so that ctrl-C is seen; nothing where the time is over.
-std::optional<News> take(const std::shared_ptr<EventQueue>& queue, std::optional<double> timeout) {
+std::optional<EventTuple> take(const std::shared_ptr<EventQueue>& queue,
+                               std::optional<double> timeout) {
   using Clock = EventQueue::Clock;
   constexpr std::chrono::milliseconds kTurn{50};
   constexpr double kLongest = 1e9;  // seconds
@@ -256,7 +261,8 @@ std::optional<News> take(const std::shared_ptr<EventQueue>& queue, std::optional
       const nb::gil_scoped_release unlocked;
       event = queue->next(turn);
     }
-    if (event) return News{event->request, std::move(event->text), std::move(event->completion)};
+    if (event)
+      return EventTuple{event->request, std::move(event->text), std::move(event->completion)};
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
     if (turn == end) return std::nullopt;
   }
@@ -282,7 +288,7 @@ void bind_queue(nb::module_& m) {
         return name(c.error_code);
       });
 
-  // Shared with the engine, which tells it of requests that nobody waits for any more.
+  // Shared with the engine, which also adds events of requests that have no reader any more.
   struct Queue {
     explicit Queue(bool ends_only)
         : events(std::make_shared<EventQueue>(ends_only ? EventQueue::Tells::kEnds
@@ -343,9 +349,9 @@ void bind_queue(nb::module_& m) {
       .def(
           "tokenize",
           [](const PythonEngine& engine, const Request& request) {
-            const auto tokenizer = engine.call([&](Engine& e) { return e.tokenizer(request); });
+            const std::shared_ptr<EngineThread> own = engine.thread();
             const nb::gil_scoped_release unlocked;
-            return tokenizer->tokenize(request);
+            return own->tokenizer(request)->tokenize(request);
           },
           "request"_a)
       .def(
@@ -415,28 +421,9 @@ void bind_engine(nb::module_& m) {
       .def_ro("not_done", &GenerationDefaults::not_done)
       .def("describe", &GenerationDefaults::describe);
   nb::class_<Request> request(m, "Request");
-  bind_options(request);
+  request.def(nb::init<>());
+  bind_fields(request);
   bind_adapters(request);
-  request.def(
-      "__init__",
-      [](Request* self, std::optional<std::string> text,
-         const std::optional<std::vector<int64_t>>& token_ids,
-         const std::vector<std::pair<std::string, std::string>>& messages,
-         std::string messages_json, std::string adapter, int64_t max_tokens, double temperature,
-         int64_t top_k, double top_p, double min_p, int64_t seed, std::vector<std::string> stop,
-         bool ignore_end, std::string tools_json, std::string documents_json,
-         std::string template_kwargs_json, bool add_generation_prompt) {
-        new (self) Request(request_of(std::move(text), token_ids, messages,
-                                      std::move(messages_json), std::move(adapter), max_tokens,
-                                      temperature, top_k, top_p, min_p, seed, std::move(stop),
-                                      ignore_end, std::move(tools_json), std::move(documents_json),
-                                      std::move(template_kwargs_json), add_generation_prompt));
-      },
-      nb::kw_only(), "text"_a = nb::none(), "token_ids"_a = nb::none(),
-      "messages"_a = std::vector<std::pair<std::string, std::string>>(), "messages_json"_a = "",
-      "adapter"_a = "", "max_tokens"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a,
-      "stop"_a, "ignore_end"_a, "tools_json"_a = "", "documents_json"_a = "",
-      "template_kwargs_json"_a = "", "add_generation_prompt"_a = true);
   bind_queue(m);
 }
 

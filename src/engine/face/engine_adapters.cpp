@@ -8,7 +8,8 @@
 namespace heddle {
 
 struct PreparedAdapter::State {
-  AdapterStore::Prepared prepared;
+  AdapterHold known;
+  AdapterInfo info;
 };
 PreparedAdapter::PreparedAdapter(std::unique_ptr<State> state) : state_(std::move(state)) {}
 PreparedAdapter::PreparedAdapter(PreparedAdapter&&) noexcept = default;
@@ -17,15 +18,16 @@ PreparedAdapter::~PreparedAdapter() = default;
 
 PreparedAdapter Engine::prepare_adapter(const std::string& folder) const {
   using State = PreparedAdapter::State;
-  return PreparedAdapter(std::make_unique<State>(State{state_->adapters.prepare(folder)}));
+  auto [known, info] = state_->adapters.prepare(folder);
+  return PreparedAdapter(std::make_unique<State>(State{std::move(known), std::move(info)}));
 }
 
 AdapterInfo Engine::add_adapter(const std::string& name, PreparedAdapter adapter) {
-  return state_->adapters.add(name, std::move(adapter.state_->prepared), false);
+  return state_->adapters.add(name, adapter.state_->known, std::move(adapter.state_->info), false);
 }
 
 AdapterInfo Engine::replace_adapter(const std::string& name, PreparedAdapter adapter) {
-  return state_->adapters.add(name, std::move(adapter.state_->prepared), true);
+  return state_->adapters.add(name, adapter.state_->known, std::move(adapter.state_->info), true);
 }
 
 AdapterInfo Engine::add_adapter(const std::string& name, const std::string& folder) {

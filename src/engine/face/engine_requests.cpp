@@ -1,5 +1,5 @@
-// The functions of heddle::Engine that take requests in: what is checked, found and tokenized
-// before a row waits.
+// The functions of heddle::Engine that take requests: what is checked, found and tokenized before a
+// row waits.
 #include <algorithm>
 #include <new>
 #include <optional>
@@ -33,17 +33,46 @@ void Engine::State::check_tokens(std::span<const int32_t> tokens,
   }
 }
 
-/// What is known without the prompt's tokens: the fields of the answer, and the adapters.
-void Engine::State::begin_row(Sequence& sequence, const Request& request) {
-  if (!ended_by.empty()) throw_error(ErrorCode::kCuda, ended_by);
-  check_answer_fields(request);
-  set_adapters(sequence.adapters, request, adapters);
+namespace {
+
+/// Whether every request has the same tokens with both.
+bool makes_same_tokens(const RowText& a, const RowText& b) {
+  return a.tokenizer == b.tokenizer && a.chat_templates == b.chat_templates &&
+         a.special_tokens == b.special_tokens;
 }
 
-/// All else of a sequence that was begun.
-void Engine::State::end_row(Sequence& sequence, const Request& request,
-                            const RequestTokens& tokens) {
+}  // namespace
+
+/// The tokens of a request whose rows may have adapters with texts of their own: the same ones for
+/// neighbours of one tokenizer and template.
+class Engine::State::TokensOfRows {
+ public:
+  const RequestTokens& of(const Request& request, const RowText& text, const State& state) {
+    if (last_text_ == nullptr || !makes_same_tokens(text, *last_text_)) {
+      last_text_ = &text;
+      failure_ = nullptr;
+      try {
+        tokens_ = request_tokens(request, text, state.files->path(), state.options.max_context);
+      } catch (...) {
+        failure_ = std::current_exception();
+      }
+    }
+    if (failure_) std::rethrow_exception(failure_);
+    return tokens_;
+  }
+
+ private:
+  const RowText* last_text_ = nullptr;
+  RequestTokens tokens_{};
+  std::exception_ptr failure_{};
+};
+
+/// Checks the request, finds its adapters and tokenizes it. In any thread, concurrently with steps.
+void Engine::State::fill_row(Sequence& sequence, const Request& request, TokensOfRows& of_rows) {
+  check_answer_fields(request);
+  set_adapters(sequence.adapters, request, adapters);
   const KnownAdapter* const adapter = sequence.adapters.first();
+  const RequestTokens& tokens = of_rows.of(request, text_of(adapter), *this);
   Completion& completion = sequence.answer.completion;
   check_tokens(tokens.prompt, adapter);
   const int64_t prompt_tokens = completion.prompt_tokens = std::ssize(tokens.prompt);
@@ -80,10 +109,13 @@ void Engine::State::end_row(Sequence& sequence, const Request& request,
   sequence.adjustment = RowAdjustment::make(request, text_of(adapter), tokens, num_logits);
 }
 
+/// Of a request that is one row, for the thread of the engine.
 void Engine::State::fill_row(Sequence& sequence, const Request& request) {
-  begin_row(sequence, request);
-  const RowText& text = text_of(sequence.adapters.first());
-  end_row(sequence, request, request_tokens(request, text, files->path(), options.max_context));
+  if (!ended_by.empty()) throw_error(ErrorCode::kCuda, ended_by);
+  adapters.free_unused();  // of requests that were only checked
+  TokensOfRows of_rows;
+  fill_row(sequence, request, of_rows);
+  adapters.reserve();
 }
 
 void Engine::State::check_length(const RowRequest& request) const {
@@ -95,133 +127,69 @@ void Engine::State::check_length(const RowRequest& request) const {
                " (kv_memory: ", options.kv_memory, " bytes)");
 }
 
-namespace {
-
-/// Whether every request has the same tokens with both.
-bool makes_same_tokens(const RowText& a, const RowText& b) {
-  return a.tokenizer == b.tokenizer && a.chat_templates == b.chat_templates &&
-         a.special_tokens == b.special_tokens;
-}
-
-}  // namespace
-
-struct RequestDraft::State {
+struct EncodedRequest::State {
   struct Row {
     Sequences sequence{};
-    std::shared_ptr<const RequestTokens> tokens{};  // rows of one tokenizer and template have one
-    std::exception_ptr failure{};                   // of an earlier part, which ends the row
+    std::exception_ptr failure{};  // which ends the row
   };
 
-  /// Makes the request that of row i. Throws Error where it and its variant have adapters.
-  void vary(size_t i) {
-    request.sampling.seed = static_cast<int64_t>(static_cast<uint64_t>(seed) +
-                                                 static_cast<uint64_t>(each[i].seed_offset));
-    if (each[i].adapters.empty()) {
-      request.adapters = adapters;
-      return;
-    }
-    HEDDLE_CHECK(
-        request.adapter.empty() && adapters.empty(),
-        "a request that is run for several adapters also has adapter or adapters; leave them out");
-    request.adapters = each[i].adapters;
-  }
-
-  Request request{};
-  std::vector<RequestVariant> each{};
-  int64_t seed = 0;        // of the request as it was given
-  AdapterList adapters{};  // likewise
-  bool may_share = false;  // the rows may begin with pages that one of them has computed
   std::vector<Row> rows{};
   std::vector<RequestId> ids{};  // room for those
-  const RowText* text_of_base = nullptr;
-  const std::string* model_path = nullptr;
-  int64_t max_context = 0;
+  bool may_share = false;        // the rows may begin with pages that one of them has computed
 };
 
-RequestDraft::RequestDraft(std::unique_ptr<State> state) : state_(std::move(state)) {}
-RequestDraft::RequestDraft(RequestDraft&&) noexcept = default;
-RequestDraft& RequestDraft::operator=(RequestDraft&&) noexcept = default;
-RequestDraft::~RequestDraft() = default;
+EncodedRequest::EncodedRequest(std::unique_ptr<State> state) : state_(std::move(state)) {}
+EncodedRequest::EncodedRequest(EncodedRequest&&) noexcept = default;
+EncodedRequest& EncodedRequest::operator=(EncodedRequest&&) noexcept = default;
+EncodedRequest::~EncodedRequest() = default;
 
-bool RequestDraft::has_texts() const {
-  constexpr size_t kShortList = 256;  // that takes no longer to sort than to hand over
-  const Request& request = state_->request;
-  return !request.token_ids || !request.bad_words.empty() ||
-         request.allowed_token_ids.size() + request.stop_token_ids.size() > kShortList;
+EncodedRequest Engine::encode(Request request) const {
+  EncodedRequest encoded = encode_each(std::move(request), std::vector<RequestVariant>(1));
+  encoded.state_->may_share = false;
+  return encoded;
 }
 
-void RequestDraft::encode() noexcept {
-  State& s = *state_;
-  const RowText* last_text = nullptr;
-  std::shared_ptr<const RequestTokens> tokens;
-  std::exception_ptr failure;
-  for (State::Row& row : s.rows) {
-    if (row.failure) continue;
-    const KnownAdapter* const adapter = row.sequence.front().adapters.first();
-    const RowText& text = adapter == nullptr ? *s.text_of_base : adapter->text;
-    if (last_text == nullptr || !makes_same_tokens(text, *last_text)) {
-      last_text = &text;
-      tokens = nullptr;
-      failure = nullptr;
-      try {
-        tokens = std::make_shared<const RequestTokens>(
-            request_tokens(s.request, text, *s.model_path, s.max_context));
-      } catch (...) {
-        failure = std::current_exception();
-      }
-    }
-    row.tokens = tokens;
-    row.failure = failure;
-  }
-}
-
-RequestDraft Engine::draft(Request request) {
-  RequestDraft draft = draft_each(std::move(request), std::vector<RequestVariant>(1));
-  draft.state_->may_share = false;
-  return draft;
-}
-
-RequestDraft Engine::draft_each(Request request, std::vector<RequestVariant> each) {
-  auto draft = std::make_unique<RequestDraft::State>();
-  RequestDraft::State& d = *draft;
-  d.request = std::move(request);
-  d.each = std::move(each);
-  d.seed = d.request.sampling.seed;
-  d.adapters = d.request.adapters;
-  d.may_share = true;
-  d.rows.resize(d.each.size());
-  d.ids.reserve(d.each.size());
-  d.text_of_base = &state_->text_of_base;
-  d.model_path = &state_->files->path();
-  d.max_context = state_->options.max_context;
-  for (size_t i = 0; i < d.rows.size(); ++i) {
-    d.rows[i].sequence = RowQueue::make_row(-1);
+EncodedRequest Engine::encode_each(Request request, const std::vector<RequestVariant>& each) const {
+  auto encoded = std::make_unique<EncodedRequest::State>();
+  encoded->may_share = true;
+  encoded->rows.resize(each.size());
+  encoded->ids.reserve(each.size());
+  for (EncodedRequest::State::Row& row : encoded->rows) row.sequence = RowQueue::make_row(-1);
+  const auto seed = static_cast<uint64_t>(request.sampling.seed);
+  const AdapterList list = request.adapters;
+  State::TokensOfRows of_rows;
+  for (size_t i = 0; i < each.size(); ++i) {
     try {
-      d.vary(i);
-      state_->begin_row(d.rows[i].sequence.front(), d.request);
+      request.sampling.seed =
+          static_cast<int64_t>(seed + static_cast<uint64_t>(each[i].seed_offset));
+      HEDDLE_CHECK(each[i].adapters.empty() || (request.adapter.empty() && list.empty()),
+                   "a request that is run for several adapters also has adapter or adapters; leave "
+                   "them out");
+      request.adapters = each[i].adapters.empty() ? list : each[i].adapters;
+      state_->fill_row(encoded->rows[i].sequence.front(), request, of_rows);
     } catch (...) {
-      d.rows[i].failure = std::current_exception();
+      encoded->rows[i].failure = std::current_exception();
     }
   }
-  return RequestDraft(std::move(draft));
+  return EncodedRequest(std::move(encoded));
 }
 
-std::vector<RequestId> Engine::submit(RequestDraft draft) noexcept {
+std::vector<RequestId> Engine::submit(EncodedRequest encoded) noexcept {
   State& s = *state_;
-  RequestDraft::State& d = *draft.state_;
+  EncodedRequest::State& e = *encoded.state_;
+  s.adapters.free_unused();  // of requests that were only checked
   std::vector<Sequence*> waiting;
-  for (size_t i = 0; i < d.rows.size(); ++i) {
-    RequestDraft::State::Row& row = d.rows[i];
+  for (EncodedRequest::State::Row& row : e.rows) {
     Sequence& sequence = row.sequence.front();
     sequence.id = s.next_id++;
-    d.ids.push_back(sequence.id);
+    e.ids.push_back(sequence.id);
     try {
+      if (!s.ended_by.empty()) throw_error(ErrorCode::kCuda, s.ended_by);
       if (row.failure) std::rethrow_exception(row.failure);
-      d.vary(i);
-      s.end_row(sequence, d.request, *row.tokens);
+      s.adapters.reserve();
       s.runner.reserve_for(sequence.adapters);
-      if (d.may_share) {
-        waiting.reserve(d.rows.size());
+      if (e.may_share) {
+        waiting.reserve(e.rows.size());
         // One that may be prefilled anew, or computes all of its prompt, shares nothing.
         const bool may_share = s.config.recompute_above() == 0 && !sequence.request.scores_prompt;
         if (may_share) share_prefix(sequence, waiting, s.options.page_size);
@@ -234,19 +202,13 @@ std::vector<RequestId> Engine::submit(RequestDraft draft) noexcept {
       s.queue.refuse(std::move(row.sequence), failure_of(failure));
     }
   }
-  return std::move(d.ids);
+  return std::move(e.ids);
 }
 
-RequestId Engine::submit(Request request) {
-  RequestDraft draft = this->draft(std::move(request));
-  draft.encode();
-  return submit(std::move(draft)).front();
-}
+RequestId Engine::submit(Request request) { return submit(encode(std::move(request))).front(); }
 
 std::vector<RequestId> Engine::submit_each(Request request, std::vector<RequestVariant> each) {
-  RequestDraft draft = draft_each(std::move(request), std::move(each));
-  draft.encode();
-  return submit(std::move(draft));
+  return submit(encode_each(std::move(request), each));
 }
 
 void Engine::check(const Request& request) const {

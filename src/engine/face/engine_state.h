@@ -65,8 +65,8 @@ struct Engine::State {
     return adapter == nullptr ? text_of_base : adapter->text;
   }
   void check_tokens(std::span<const int32_t> tokens, const KnownAdapter* adapter) const;
-  void begin_row(Sequence& sequence, const Request& request);
-  void end_row(Sequence& sequence, const Request& request, const RequestTokens& tokens);
+  class TokensOfRows;
+  void fill_row(Sequence& sequence, const Request& request, TokensOfRows& of_rows);
   void fill_row(Sequence& sequence, const Request& request);
   void check_length(const RowRequest& request) const;
 

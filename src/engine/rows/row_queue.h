@@ -13,10 +13,10 @@ namespace heddle {
 /// The requests of an engine: those that wait, those that run, and those that have ended and were
 /// not reported yet. First come, first served: the request that waits longest is admitted as soon
 /// as a place in the batch and the pages for its longest answer are free, and none overtakes it,
-/// except while its adapters are not resident: then others start before it, as plan_adapters
-/// decides. All pages that a running request can need are reserved at admission, so it is never
-/// preempted and every request finishes. A request that shares its first pages with another one
-/// starts when that has computed them.
+/// except while its adapters are not resident: then others start before it, as
+/// schedule_adapters decides. All pages that a running request can need are reserved at admission,
+/// so it is never preempted and every request finishes. A request that shares its first pages with
+/// another one starts when that has computed them.
 class RowQueue {
  public:
   /// What requests need besides pages.

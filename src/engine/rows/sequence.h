@@ -21,7 +21,6 @@
 namespace heddle {
 
 struct KnownAdapter;
-struct AdapterWeights;
 
 /// What was requested. Constant once the request is submitted.
 struct RowRequest {
@@ -58,10 +57,11 @@ struct RowAdapters {
   // Slots and scales of a sequence that has a list of adapters, or one with another scale than 1;
   // else empty. The slots are set at admission.
   std::vector<model::AdapterUse> uses{};
-  std::vector<std::shared_ptr<const AdapterWeights>> weights{};  // of `holds`, while it runs
-  int32_t slot = kNoAdapter;                                     // of the first, while it runs
-  int64_t active_from = 0;  // the first position at which they act on linear layers
-  int64_t keys_from = 0;    // the first position whose keys and values they change
+  // The slots of `holds`, held while it runs, so that the adapters stay resident.
+  std::vector<std::shared_ptr<const int32_t>> weights{};
+  int32_t slot = kNoAdapter;  // of the first, while it runs
+  int64_t active_from = 0;    // the first position at which they act on linear layers
+  int64_t keys_from = 0;      // the first position whose keys and values they change
 
   /// The first, whose tokenizer and templates the request uses; nullptr: the base model's.
   [[nodiscard]] const KnownAdapter* first() const {

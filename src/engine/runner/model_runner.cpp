@@ -73,11 +73,7 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
                                                                    files.config(),
                                                                    files.tensor_names(), load);
                                       })),
-      adapter_memory_(device),
-      steps_so_far_(device),
-      adapters_{.layers = {files.config().dims(),
-                           model::LoraForm::of(device.type, model_.weights().activations)},
-                .vocabularies = {}},
+      adapters_(context_, model_),
       kv_shape_(kv_shape(device, model_, limits)),
       // The weights are loaded by now, so their memory no longer counts as available.
       pages_(choose_num_pages(limits.kv_memory, available_memory(device), kv_shape_,
@@ -120,34 +116,34 @@ model::StepLimits ModelRunner::largest_step() const {
   return limits;
 }
 
-int32_t ModelRunner::add_adapter(PreparedAdapter adapter) {
+void ModelRunner::add_adapter(AdapterData& adapter) {
   const ScopedDevice on_device(context_.exec().device);
-  const auto& head = adapter.vocabulary.head;
-  if (head && head->num_tokens() > logits_.view().size(1)) {
-    logits_ = DeviceTensor(context_.exec().device, DType::kFloat32,
-                           {limits_.max_batch + kMaxScored, head->num_tokens()});
-    graphs_.clear();
+  try {
+    reserve_for(adapter);
+    adapters_.add(adapter);
+  } catch (...) {
+    adapter.moving.reset();
+    throw;
   }
-  const int max_rank = std::max(adapters_.layers.max_rank(), adapter.max_rank);
-  reserve_workspace(max_rank);
-  if (head) {
-    context_.reserve_workspace(
-        head->workspace_bytes(context_.exec().device, limits_.max_batch + kMaxScored));
-  }
-  if (scratch_.reserve_plans(context_.exec().device, max_rank)) graphs_.clear();
-  if (adapter.layers.has_affines()) {
-    scratch_.reserve_affines(context_.exec().device, model_.block());
-  }
-  adapters_.vocabularies.reserve();
-  const int32_t slot = adapters_.layers.add(context_.exec(), std::move(adapter.layers));
-  adapters_.vocabularies.put(slot, std::move(adapter.vocabulary));
-  return slot;
 }
 
-std::string_view ModelRunner::runs_alone(const model::Adapter& adapter) const {
-  const ScopedDevice on_device(context_.exec().device);
-  const model::DecoderWeights& weights = model_.weights();
-  return model::without_sum(context_.loading(), adapter, weights.embedding, weights.output);
+/// Makes room for steps with the adapter.
+void ModelRunner::reserve_for(const AdapterData& adapter) {
+  const Device device = context_.exec().device;
+  const auto& [layers, vocabulary, arrived] = *adapter.moving;
+  const model::VocabularyTable* const head = vocabulary.head.get();
+  if (head != nullptr && head->num_tokens() > logits_.view().size(1)) {
+    logits_ =
+        DeviceTensor(device, DType::kFloat32, {limits_.max_batch + kMaxScored, head->num_tokens()});
+    graphs_.clear();
+  }
+  const int max_rank = std::max(adapters_.tables().layers.max_rank(), adapter.max_rank);
+  reserve_workspace(max_rank);
+  if (head != nullptr) {
+    context_.reserve_workspace(head->workspace_bytes(device, limits_.max_batch + kMaxScored));
+  }
+  if (scratch_.reserve_plans(device, max_rank)) graphs_.clear();
+  if (layers.has_affines()) scratch_.reserve_affines(device, model_.block());
 }
 
 void ModelRunner::reserve_for(const RowAdapters& adapters) {
@@ -157,7 +153,7 @@ void ModelRunner::reserve_for(const RowAdapters& adapters) {
   limits.max_pairs = std::ssize(adapters.uses);
   batch_.reserve(limits);
   context_.reserve_workspace(
-      model_.workspace_bytes(context_.exec().device, limits, adapters_.layers.max_rank()));
+      model_.workspace_bytes(context_.exec().device, limits, adapters_.tables().layers.max_rank()));
   scratch_.reserve_pairs(context_.exec().device, limits.max_pairs);
   graphs_.clear();
   max_pairs_ = limits.max_pairs;
@@ -169,7 +165,7 @@ void ModelRunner::reserve_adjustments(int64_t num_entries) {
 }
 
 int64_t ModelRunner::num_logits(int32_t slot) const {
-  const auto* const own = adapters_.vocabularies.head(slot);
+  const auto* const own = adapters_.tables().vocabularies.head(slot);
   return own == nullptr ? model_.config().vocab_size : own->num_tokens();
 }
 
@@ -201,7 +197,7 @@ bool ModelRunner::can_overlap(const Sequence& sequence) const {
 
 /// Whether an adapter of the request has an embedding or a head of its own.
 bool ModelRunner::has_vocabulary(const RowAdapters& adapters) const {
-  const model::AdapterVocabularies& own = adapters_.vocabularies;
+  const model::AdapterVocabularies& own = adapters_.tables().vocabularies;
   const auto has = [&](int32_t slot) {
     return own.embedding(slot) != nullptr || own.head(slot) != nullptr;
   };
@@ -244,7 +240,7 @@ void ModelRunner::compute(const StepSchedule& step, const model::StepInputs& inp
   if (!batch_.sources.empty()) {
     take_drawn_tokens(ctx, inputs.token_ids, sampler_.drawn(), inputs.sources);
   }
-  model_.forward(ctx, batch_, inputs, scratch_, cache_.layers(), adapters_, logits(),
+  model_.forward(ctx, batch_, inputs, scratch_, cache_.layers(), adapters_.tables(), logits(),
                  &lora_seconds_);
   const auto widths = [this](int64_t row) { return width_of_logits(row); };
   sampler_.draw(ctx, step, {logits(), widths});
@@ -253,9 +249,10 @@ void ModelRunner::compute(const StepSchedule& step, const model::StepInputs& inp
 void ModelRunner::compute_recorded(const StepSchedule& step, const model::StepInputs& inputs) {
   const auto any = [&](const auto& is_so) { return std::ranges::any_of(batch_.slot_ids, is_so); };
   const bool any_adapter = any([](int32_t slot) { return slot >= 0; });
-  const bool any_affine = any([&](int32_t slot) { return adapters_.layers.has_affines(slot); });
+  const bool any_affine =
+      any([&](int32_t slot) { return adapters_.tables().layers.has_affines(slot); });
   graphs_.run(context_.exec(), {batch_.num_seqs(), any_adapter, any_affine},
-              adapters_.layers.version(), [&] { compute(step, inputs); });
+              adapters_.tables().layers.version(), [&] { compute(step, inputs); });
 }
 
 StepTokens ModelRunner::collect(const StepHandle& handle) {

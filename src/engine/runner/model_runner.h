@@ -2,20 +2,18 @@
 
 #include <chrono>
 #include <optional>
-#include <string_view>
 #include <vector>
 
 #include "core/device_graph.h"
-#include "core/device_pool.h"
 #include "core/device_tensor.h"
 #include "engine/cache/kv_cache.h"
 #include "engine/cache/page_pool.h"
 #include "engine/rows/step_schedule.h"
+#include "engine/runner/device_adapters.h"
 #include "engine/runner/engine_context.h"
 #include "engine/runner/sampler.h"
 #include "engine/runner/step_clock.h"
 #include "engine/runner/step_graphs.h"
-#include "model/adapters/lora_tables.h"
 #include "model/decoder/decoder.h"
 #include "model/source/model_files.h"
 
@@ -46,42 +44,11 @@ class ModelRunner {
 
   [[nodiscard]] const model::Decoder& model() const { return model_; }
   [[nodiscard]] const ExecContext& exec() const { return context_.exec(); }
-  /// An adapter in memory of the device that has no slot yet.
-  struct PreparedAdapter {
-    model::LoraTables::Prepared layers{};
-    model::AdapterVocabularies::Tables vocabulary{};
-    int max_rank = 0;  // that it takes up in the tables
-  };
-  /// Copies an adapter that fits the model. May run concurrently with steps, in any thread.
-  [[nodiscard]] PreparedAdapter prepare_adapter(const model::Adapter& adapter) const;
-  /// An adapter in host memory that the device can copy by itself.
-  struct HostAdapter {
-    model::LoraTables::HostCopy layers{};
-    int max_rank = 0;
-  };
-  /// Whether the adapter, which fits the model, may be one: on a GPU, without an embedding and a
-  /// head of its own.
-  [[nodiscard]] bool can_stage(const model::Adapter& adapter) const;
-  /// Copies it there, in place of `old` where that is as large. May run concurrently with steps, in
-  /// any thread.
-  [[nodiscard]] HostAdapter stage_adapter(const model::Adapter& adapter, HostAdapter old) const;
-  /// One that is being copied to the device; resident once `arrived` has passed.
-  struct MovingAdapter {
-    PreparedAdapter adapter;
-    DeviceEvent arrived;
-  };
-  /// Begins to copy it, after the steps in flight, which may still read the memory of adapters that
-  /// were removed, and concurrently with later ones. `adapter` outlives the copy.
-  [[nodiscard]] MovingAdapter begin_move(const HostAdapter& adapter);
-  /// Gives it a slot. Where it throws, the adapters are as they were.
-  int32_t add_adapter(PreparedAdapter adapter);
-  /// Upper bound of the bytes of an adapter that fits the model.
-  [[nodiscard]] int64_t adapter_bytes(const model::Adapter& adapter) const;
-  /// Frees an adapter that no request uses any more.
-  void remove_adapter(int32_t slot) noexcept;
-  /// The setting of an adapter because of which it must be the only one of a request, with scale 1;
-  /// empty: none. aLoRA, whose sum begins within a prompt, is not looked at.
-  [[nodiscard]] std::string_view runs_alone(const model::Adapter& adapter) const;
+  [[nodiscard]] DeviceAdapters& adapters() { return adapters_; }
+  [[nodiscard]] const DeviceAdapters& adapters() const { return adapters_; }
+  /// DeviceAdapters::add, after reserving what steps with the adapter need. Where it throws, the
+  /// adapter is no longer on the device.
+  void add_adapter(AdapterData& adapter);
   /// Makes room for steps with this list of adapters. Where it throws, nothing has changed.
   void reserve_for(const RowAdapters& adapters);
   [[nodiscard]] PagePool& pages() { return pages_; }
@@ -119,10 +86,7 @@ class ModelRunner {
   [[nodiscard]] std::vector<float> copy_logits() const;
 
  private:
-  [[nodiscard]] int max_rank_of(const model::Adapter& adapter) const;
-  [[nodiscard]] std::vector<model::SliceAffine> affines_of(const ExecContext& ctx,
-                                                           const model::Adapter& adapter) const;
-  [[nodiscard]] std::optional<DType> rounded_to() const;
+  void reserve_for(const AdapterData& adapter);
   void reserve_workspace(int max_rank);
   [[nodiscard]] model::StepLimits largest_step() const;
   [[nodiscard]] bool has_vocabulary(const RowAdapters& adapters) const;
@@ -134,9 +98,7 @@ class ModelRunner {
   Limits limits_;
   EngineContext context_;
   model::Decoder model_;
-  DevicePool adapter_memory_;  // of those that were moved
-  DeviceEvent steps_so_far_;   // that were launched when the last move began
-  model::LoadedAdapters adapters_;
+  DeviceAdapters adapters_;
   KvCache::Shape kv_shape_;
   PagePool pages_;
   KvCache cache_;

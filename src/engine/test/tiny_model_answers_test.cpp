@@ -295,6 +295,19 @@ TEST(TinyModelPrompts, ConversationsGoThroughTheTemplateOfTheFile) {
   request.template_kwargs_json = R"({"bos_token": "", "eos_token": "!"})";
   request.messages_json = R"([{"role": "u", "content": ["z"]}])";
   EXPECT_EQ(engine.tokenize(request), byte_tokens("u:['z']!"));
+  // Text that is no JSON is an error that names the field.
+  const auto expect_refused = [&](std::initializer_list<const char*> parts,
+                                  JsonValue Request::*field, const std::string& text) {
+    Request wrong = request;
+    wrong.*field = text;
+    testing::expect_invalid(parts, [&] { (void)engine.tokenize(wrong); });
+  };
+  expect_refused({"messages_json", "JSON"}, &Request::messages_json, "[{");
+  expect_refused({"messages_json", "100"}, &Request::messages_json,
+                 std::string(100'000, '[') + std::string(100'000, ']'));
+  expect_refused({"tools_json"}, &Request::tools_json, "[");
+  expect_refused({"documents_json"}, &Request::documents_json, "a");
+  expect_refused({"template_kwargs_json"}, &Request::template_kwargs_json, "{");
 }
 
 }  // namespace

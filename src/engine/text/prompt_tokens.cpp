@@ -1,6 +1,7 @@
 #include "engine/text/prompt_tokens.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "heddle/core/error.h"
 
@@ -11,7 +12,7 @@ namespace heddle {
 
 namespace {
 
-/// Text -> tokens, with those that begin and end a text where they are asked for.
+/// Text -> tokens, with those that begin and end a text where `adds_special`.
 std::vector<int32_t> encoded(const std::string& text, const tokenizer::Tokenizer& tokenizer,
                              bool adds_special) {
   std::vector<int32_t> ids = tokenizer.encode(text, tokenizer::ControlTokens::kParse);
@@ -70,14 +71,14 @@ std::string rendered(const Request& request, const chat_template::ChatTemplates&
                      const chat_template::SpecialTokens& special_tokens, int64_t max_context) {
   std::vector<model::ChatTurn> turns;
   for (const Message& message : request.messages) turns.push_back({message.role, message.content});
-  const model::Chat chat{.turns = turns,
-                         .messages_json = request.messages_json,
-                         .tools_json = request.tools_json,
-                         .documents_json = request.documents_json,
-                         .template_kwargs_json = request.template_kwargs_json,
-                         .add_generation_prompt = request.add_generation_prompt,
-                         .continue_final_message = request.continue_final_message};
-  return model::render_chat(templates, chat, special_tokens, max_context);
+  model::Chat chat{.turns = turns,
+                   .messages = request.messages_json.tree("messages_json"),
+                   .tools = request.tools_json.tree("tools_json"),
+                   .documents = request.documents_json.tree("documents_json"),
+                   .kwargs = request.template_kwargs_json.tree("template_kwargs_json"),
+                   .add_generation_prompt = request.add_generation_prompt,
+                   .continue_final_message = request.continue_final_message};
+  return model::render_chat(templates, std::move(chat), special_tokens, max_context);
 }
 
 std::vector<int32_t> prompt_tokens(const Request& request, const RowText& text,

@@ -17,7 +17,7 @@ namespace heddle {
                                                  const std::string& model_path,
                                                  int64_t max_context);
 
-/// A word as it begins a text, and as it stands behind a space.
+/// A word at the beginning of a text, and after a space.
 struct WordTokens {
   std::vector<int32_t> plain, spaced;
 };

@@ -26,7 +26,7 @@ struct RowText {
 [[nodiscard]] RowText text_of_model(const model::ModelFiles& files,
                                     const std::string& generation_config);
 
-/// What the tokenizer's tokens stand for, for those outside of the engine.
+/// The texts of the tokenizer's tokens, for users outside of the engine.
 [[nodiscard]] std::shared_ptr<const TokenTexts> texts_of(
     std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
 

@@ -72,7 +72,7 @@ std::string TextStream::take(std::string_view text, bool is_hidden, bool searche
   return shown;
 }
 
-/// Looks at `text`, which stands in held_ from `begin` on. Of the stop strings that end in it the
+/// Searches `text`, which is held_ from `begin` on. Of the stop strings that end in it the
 /// one that begins first is met: shown_end is where, in bytes of what held_ shows.
 bool TextStream::find_stop(std::string_view text, bool is_hidden, size_t begin, size_t& shown_end) {
   shown_end = std::string::npos;

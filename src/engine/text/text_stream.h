@@ -23,7 +23,7 @@ class TextStream {
   /// Adds the bytes of a token; returns the text that has become final. Nothing comes after
   /// `stopped()`. Where `searches` is false the text so far holds no stop string.
   std::string push(std::string_view bytes, bool searches = true);
-  /// The same for a token that the answer does not show: a stop string may match it.
+  /// `push` of a token that the answer does not show: a stop string may match it.
   std::string push_hidden(std::string_view text, bool searches = true);
   /// No more bytes follow: the rest of the text.
   std::string finish();

@@ -10,13 +10,13 @@
 namespace heddle {
 namespace {
 
-/// How long requests that have come may be looked at while rows run: many of them must not hold up
-/// the others.
+/// How long the engine may take requests in a row while others run: many of them must not delay
+/// the next step.
 constexpr std::chrono::milliseconds kLookTime{10};
-/// How long a step waits for the texts of requests that have come: most are encoded by then, and
-/// run one step sooner.
+/// How long a step waits for requests that were just submitted: most are encoded by then, and run
+/// one step sooner.
 constexpr std::chrono::milliseconds kTextsTime{1};
-/// How often a thread looks for work whose rows are all paused: one that waits may fit by now.
+/// How often a thread whose rows are all paused looks for work: a row that waits may fit by now.
 constexpr std::chrono::milliseconds kPauseLook{5};
 
 bool is_cancelled(const auto& rows) {
@@ -48,7 +48,7 @@ void EngineThread::push(Entry entry) {
     HEDDLE_CHECK(!is_stopping_, "the engine is closed");
     inbox_.push_back(std::move(entry));
   }
-  arrived_.notify_one();
+  texts_arrived_.notify_one();
 }
 
 RequestId EngineThread::submit(Request request, const std::shared_ptr<EventSink>& sink) {
@@ -92,8 +92,9 @@ std::vector<RequestId> EngineThread::submit_rows(Entry entry, size_t count,
       throw;
     }
     next_id_ += std::ssize(ids);
+    texts_until_ = Clock::now() + kTextsTime;
   }
-  arrived_.notify_one();
+  texts_arrived_.notify_one();
   return ids;
 }
 
@@ -170,45 +171,43 @@ void EngineThread::run() noexcept {
 void EngineThread::run_texts() noexcept {
   std::unique_lock lock(mutex_);
   for (;;) {
-    texts_arrived_.wait(lock, [this] { return is_stopping_ || !at_texts_.empty(); });
+    texts_arrived_.wait(lock, [this] { return is_stopping_ || (!inbox_.empty() && !is_calling_); });
     if (is_stopping_) return;
-    Entry& entry = at_texts_.front();
-    if (entry.draft && !is_cancelled(entry.rows)) {
+    Entry& entry = inbox_.front();
+    if (entry.call) {
+      is_calling_ = true;
+    } else {
       lock.unlock();
-      entry.draft->encode();
+      encode(entry);
       lock.lock();
     }
-    encoded_.splice(encoded_.end(), at_texts_, at_texts_.begin());
+    if (!entry.call && entry.rows.empty()) {
+      inbox_.pop_front();
+      continue;
+    }
+    ready_.splice(ready_.end(), inbox_, inbox_.begin());
     arrived_.notify_one();
   }
 }
 
 /// Whether `take_entries` has something to do. With the lock.
 bool EngineThread::has_work() const {
-  const bool may_take = !inbox_.empty() && (!inbox_.front().call || at_texts_.empty());
-  return may_take || !encoded_.empty() || !cancelled_.empty() || !paused_.empty() ||
-         !looks_.empty();
+  return !ready_.empty() || !cancelled_.empty() || !paused_.empty() || !looks_.empty();
 }
 
-/// Cancels what is to be cancelled, pauses what is to be paused, lets those look who want to, and
+/// Cancels what is to be cancelled, pauses what is to be paused, calls the functions of `look`, and
 /// takes one entry; returns whether there was one.
 bool EngineThread::take_entries() {
   std::list<std::shared_ptr<Row>> cancelled;
   std::vector<std::pair<std::shared_ptr<Row>, bool>> paused;
   std::vector<std::function<void(const Engine&)>> looks;
   Entries entry;
-  bool is_encoded = false;
   {
     const std::lock_guard lock(mutex_);
     looks.swap(looks_);
     cancelled.swap(cancelled_);
     paused.swap(paused_);
-    is_encoded = !encoded_.empty();
-    if (is_encoded) {
-      entry.splice(entry.end(), encoded_, encoded_.begin());
-    } else if (!inbox_.empty() && (!inbox_.front().call || at_texts_.empty())) {
-      entry.splice(entry.end(), inbox_, inbox_.begin());
-    }
+    if (!ready_.empty()) entry.splice(entry.end(), ready_, ready_.begin());
   }
   for (const std::shared_ptr<Row>& row : cancelled) {
     if (row->engine_id >= 0) (void)engine_.cancel(row->engine_id);
@@ -218,49 +217,37 @@ bool EngineThread::take_entries() {
   }
   for (const auto& look : looks) look(engine_);
   if (entry.empty()) return false;
-  if (entry.front().call) {
-    entry.front().call(engine_);
-  } else if (is_encoded) {
+  if (!entry.front().call) {
     begin(entry.front());
-  } else {
-    draft(std::move(entry));
+    return true;
   }
+  entry.front().call(engine_);
+  {
+    const std::lock_guard lock(mutex_);
+    is_calling_ = false;
+  }
+  texts_arrived_.notify_one();
   return true;
 }
 
-/// Whether a text is encoded by now; waits a short while for it.
+/// Whether a request is encoded by now; waits a short while for one that was just submitted.
 bool EngineThread::wait_for_texts() {
   std::unique_lock lock(mutex_);
-  if (at_texts_.empty()) return !encoded_.empty();
+  if (inbox_.empty()) return !ready_.empty();
   return arrived_.wait_until(lock, texts_until_, [this] {
-    return is_stopping_ || !encoded_.empty();
+    return is_stopping_ || !ready_.empty();
   }) && !is_stopping_;
 }
 
-/// Finds the adapters of the entry's rows and hands them to the thread of texts, or to the engine
-/// where that has nothing to do for them.
-void EngineThread::draft(Entries entry) noexcept {
-  Entry& first = entry.front();
+/// What the thread of texts does with an entry.
+void EngineThread::encode(Entry& entry) noexcept {
+  if (entry.texts) return std::exchange(entry.texts, nullptr)();
+  if (is_cancelled(entry.rows)) return;
   try {
-    if (!is_cancelled(first.rows)) {
-      first.draft = first.each.empty()
-                        ? engine_.draft(std::move(first.request))
-                        : engine_.draft_each(std::move(first.request), std::move(first.each));
-    }
-  } catch (const std::bad_alloc&) {  // told by `begin`
+    entry.encoded = entry.each.empty() ? engine_.encode(std::move(entry.request))
+                                       : engine_.encode_each(std::move(entry.request), entry.each);
+  } catch (const std::bad_alloc&) {  // reported by `begin`
   }
-  const bool has_texts = first.draft && first.draft->has_texts();
-  {
-    const std::lock_guard lock(mutex_);
-    const bool is_next = at_texts_.empty() && encoded_.empty();
-    if (has_texts || !is_next) at_texts_.splice(at_texts_.end(), entry);
-  }
-  if (!entry.empty()) {
-    if (first.draft) first.draft->encode();
-    return begin(first);
-  }
-  texts_until_ = Clock::now() + kTextsTime;
-  texts_arrived_.notify_one();
 }
 
 /// Hands the rows of a request to the engine.
@@ -271,8 +258,8 @@ void EngineThread::begin(Entry& entry) noexcept {
   }
   std::vector<RequestId> ids;
   try {
-    if (!entry.draft) throw std::bad_alloc();  // as `draft` did
-    ids = engine_.submit(std::move(*entry.draft));
+    if (!entry.encoded) throw std::bad_alloc();  // as `encode` did
+    ids = engine_.submit(*std::move(entry.encoded));
     for (size_t i = 0; i < ids.size(); ++i) in_engine_.emplace(ids[i], entry.rows[i]);
   } catch (const std::bad_alloc&) {
     for (const RequestId id : ids) {
@@ -300,7 +287,7 @@ void EngineThread::end(const Row& row, std::optional<RowFailure> failure) noexce
     completion.error_code = failure->code;
     try {
       completion.error = failure->sentence;
-    } catch (const std::bad_alloc&) {  // the code tells enough
+    } catch (const std::bad_alloc&) {  // the code says enough
     }
   }
   tell(row, {.completion = std::move(completion)});
@@ -308,7 +295,7 @@ void EngineThread::end(const Row& row, std::optional<RowFailure> failure) noexce
 
 void EngineThread::tell(const Row& row, Event&& event) noexcept {
   event.request = row.id;
-  // `row` may be kept by the map alone.
+  // The map may have the last reference to `row`.
   const std::shared_ptr<EventSink> sink = row.sink;
   if (event.completion) {
     const std::lock_guard lock(mutex_);
@@ -332,7 +319,7 @@ bool EngineThread::step() noexcept {
   std::vector<Event> events;
   try {
     events = engine_.step();
-  } catch (const std::bad_alloc&) {  // for the list of events, which the next step gives then
+  } catch (const std::bad_alloc&) {  // for the list of events, which come with the next step
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return true;
   }
@@ -356,11 +343,12 @@ void EngineThread::cancel_all() noexcept {
   {
     const std::lock_guard lock(mutex_);
     looks.swap(looks_);
-    for (Entries* entries : {&encoded_, &at_texts_, &inbox_}) left.splice(left.end(), *entries);
+    for (Entries* entries : {&ready_, &inbox_}) left.splice(left.end(), *entries);
   }
   for (const auto& look : looks) look(engine_);
   for (Entry& entry : left) {
     if (entry.call) entry.call(engine_);
+    if (entry.texts) entry.texts();
     for (const auto& row : entry.rows) end(*row);
   }
 }

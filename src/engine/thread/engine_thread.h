@@ -22,16 +22,16 @@
 
 namespace heddle {
 
-/// An engine with a thread that owns it and runs its steps, and one beside it that renders
-/// templates and tokenizes, one request after the other in the order in which they came. No step
-/// waits for that longer than a millisecond. All functions but the constructor and the destructor
-/// may run beside each other, in any threads.
+/// An engine with a thread that owns it and runs its steps, and one that checks, renders and
+/// tokenizes requests, one after the other in the order in which they came, before they reach the
+/// engine. No step waits for that longer than a millisecond. All functions but the constructor and
+/// the destructor may run concurrently, in any threads.
 class EngineThread {
  public:
   /// Loads the model; throws as Engine does.
   explicit EngineThread(const EngineOptions& options) : EngineThread(Engine(options)) {}
-  /// Takes an engine that nobody else uses from here on. The thread calls on_end once where the
-  /// engine has ended by itself, with Engine::ended_by, behind the ends of the rows of that step.
+  /// Takes an engine that nothing else uses from here on. The thread calls on_end once where the
+  /// engine has ended by itself, with Engine::ended_by, after the ends of the rows of that step.
   using OnEnd = std::function<void(const std::string& ended_by)>;
   explicit EngineThread(Engine engine, OnEnd on_end = {});
   EngineThread(const EngineThread&) = delete;
@@ -41,34 +41,37 @@ class EngineThread {
   [[nodiscard]] const ModelInfo& model() const { return engine_.model(); }
   [[nodiscard]] const EngineOptions& options() const { return engine_.options(); }
 
-  /// Engine::prepare_adapter in the thread of the caller, beside the steps.
+  // In the thread of the caller, concurrently with steps:
+
   [[nodiscard]] PreparedAdapter prepare_adapter(const std::string& folder) const {
     return engine_.prepare_adapter(folder);
   }
-
-  /// Engine::render, likewise.
+  [[nodiscard]] std::shared_ptr<const PromptTokenizer> tokenizer(const Request& request) const {
+    return engine_.tokenizer(request);
+  }
   [[nodiscard]] std::string render(const Request& request, const std::string& chat_template) const {
     return engine_.render(request, chat_template);
   }
 
-  /// Queues a request. Its news go to the sink, exactly one with a completion, the last. Throws
+  /// Queues a request. Its events go to the sink, exactly one with a completion, the last. Throws
   /// Error when stopped, and std::bad_alloc; then nothing was submitted.
   RequestId submit(Request request, const std::shared_ptr<EventSink>& sink);
-  /// The same for Engine::submit_each: returns an id for each, in order.
+  /// Queues a request as Engine::submit_each does: returns an id for each row, in order.
   std::vector<RequestId> submit_each(Request request, std::vector<RequestVariant> each,
                                      const std::shared_ptr<EventSink>& sink);
-  /// Ends a request before the next step; the thread of the engine tells its end. Returns whether
-  /// it was unfinished: it may yet end otherwise, where a step is at work that ends it.
+  /// Ends a request before the next step; the thread of the engine reports its end. Returns whether
+  /// it was unfinished: it may yet end otherwise, where a step in flight ends it.
   bool cancel(RequestId request) noexcept;
 
   /// Engine::set_paused before the next step. Nothing happens where the request has ended, or the
   /// engine has not seen it yet.
   void set_paused(RequestId request, bool is_paused);
 
-  /// body(Engine&) in the thread of the engine, between two steps and behind all that was
-  /// submitted before. Waits for it; returns what it returns and throws what it throws, and Error
-  /// when stopped. A sink may call it, too: then it acts at once, before requests that
-  /// the engine has not looked at yet.
+  /// body(Engine&) in the thread of the engine, between two steps and after all that was submitted
+  /// before. Requests that are submitted later are checked after it. Waits for it; returns what it
+  /// returns and throws what it throws, and Error when stopped. A sink may call it, too: then it
+  /// runs at once, before requests that the engine has not seen yet. Not to be called by what
+  /// `post_texts` runs.
   template <class Body>
   auto call(Body body) -> std::invoke_result_t<Body, Engine&> {
     if (std::this_thread::get_id() == thread_id_) return body(engine_);
@@ -79,18 +82,21 @@ class EngineThread {
     return result.get();
   }
 
-  /// The same without waiting: what it throws ends the process, so it does not throw. Throws Error
+  /// `call` without waiting: what it throws ends the process, so it does not throw. Throws Error
   /// when stopped; then it is not called.
   void post(std::function<void(Engine&)> body) { push({.call = std::move(body)}); }
+  /// body() in the thread of texts, in its turn among the requests. It does not throw. Throws Error
+  /// when stopped; then it is not called.
+  void post_texts(std::function<void()> body) { push({.texts = std::move(body)}); }
 
-  /// body(Engine&) in the thread of the engine between two steps, before all else that waits: for
-  /// those who ask what is so now. It does not throw, and takes little time. Throws Error when
-  /// stopped; then it is not called.
+  /// body(Engine&) in the thread of the engine between two steps, before all that waits: for
+  /// callers that report the state of this moment. It does not throw, and takes little time. Throws
+  /// Error when stopped; then it is not called.
   void look(std::function<void(const Engine&)> body);
-  /// Rows that were submitted and have not been told to end.
+  /// Rows that were submitted and whose end was not reported yet.
   [[nodiscard]] int64_t num_unfinished();
 
-  /// Cancels what is unfinished, tells its ends, and ends the thread. Not to be called by a sink.
+  /// Cancels what is unfinished, reports its ends, and ends the threads. No sink may call it.
   void stop() noexcept;
 
  private:
@@ -100,17 +106,18 @@ class EngineThread {
     RequestId engine_id = -1;  // as the engine does; -1: it does not know the request yet
     std::shared_ptr<EventSink> sink{};
     std::atomic<bool> is_cancelled = false;
-    /// A node for `cancelled_`, so that cancelling asks for no memory.
+    /// A node for `cancelled_`, so that cancelling allocates nothing.
     std::list<std::shared_ptr<Row>> cancelled{1};
   };
   using Rows = std::vector<std::shared_ptr<Row>>;
-  /// What waits for the thread: the rows of a request, or a call.
+  /// What waits for the threads: the rows of a request, a call or a function of `post_texts`.
   struct Entry {
     Rows rows{};
     Request request{};
-    std::vector<RequestVariant> each{};  // of each row; empty: the request is one row as it is
-    std::optional<RequestDraft> draft{};
+    std::vector<RequestVariant> each{};       // of each row; empty: the request is one row as it is
+    std::optional<EncodedRequest> encoded{};  // by the thread of texts; absent: for lack of memory
     std::function<void(Engine&)> call{};
+    std::function<void()> texts{};
   };
   using Entries = std::list<Entry>;
   using Clock = std::chrono::steady_clock;
@@ -123,7 +130,7 @@ class EngineThread {
   [[nodiscard]] bool has_work() const;
   bool take_entries();
   bool wait_for_texts();
-  void draft(Entries entry) noexcept;
+  void encode(Entry& entry) noexcept;
   void begin(Entry& entry) noexcept;
   void end(const Row& row, std::optional<RowFailure> failure = {}) noexcept;
   void tell(const Row& row, Event&& event) noexcept;
@@ -133,26 +140,29 @@ class EngineThread {
 
   Engine engine_;
 
-  std::mutex mutex_;  // of what stands here
+  // With the mutex:
+  std::mutex mutex_;
   std::condition_variable arrived_;
   std::condition_variable texts_arrived_;
-  // A request goes through them in this order; a call waits in the first until the others have
-  // nothing.
-  Entries inbox_, at_texts_, encoded_;
+  Entries inbox_;  // for the thread of texts
+  Entries ready_;  // for the thread of the engine: what is encoded, and calls
+  /// A call is in `ready_` or runs. It may change which adapters there are, so the thread of texts
+  /// waits for its end.
+  bool is_calling_ = false;
   std::vector<std::function<void(const Engine&)>> looks_;
   std::list<std::shared_ptr<Row>> cancelled_;
   std::vector<std::pair<std::shared_ptr<Row>, bool>> paused_;       // and whether it is from now on
   std::unordered_map<RequestId, std::shared_ptr<Row>> unfinished_;  // by the caller's id
   RequestId next_id_ = 0;
+  Clock::time_point texts_until_{};  // how long a step may wait for what is encoded
   bool is_stopping_ = false;
 
   // The thread's own:
   OnEnd on_end_;
   std::unordered_map<RequestId, std::shared_ptr<Row>> in_engine_;  // by engine_id
-  Clock::time_point texts_until_{};  // how long a step may wait for what is encoded
   std::once_flag stopped_;
   std::thread texts_thread_, thread_;
-  std::thread::id thread_id_;  // of thread_; written before anybody can call
+  std::thread::id thread_id_;  // of thread_; written before any thread can call
 };
 
 }  // namespace heddle

@@ -16,7 +16,7 @@ EventQueue::~EventQueue() {
 void EventQueue::expect(RequestId request) {
   const std::lock_guard lock(mutex_);
   Requests added(1);
-  added.front().news.request = request;
+  added.front().pending.request = request;
   places_.emplace(request, added.begin());
   quiet_.splice(quiet_.end(), added);
 }
@@ -32,25 +32,25 @@ void EventQueue::tell(Event&& event) noexcept {
   const std::lock_guard lock(mutex_);
   const auto place = places_.find(event.request)->second;
   Request& request = *place;
-  Event& news = request.news;
+  Event& pending = request.pending;
   const bool has_ended = event.completion.has_value();
   if (tells_ == Tells::kAll && !request.lost_text) {
     try {
-      news.text += event.text;
+      pending.text += event.text;
     } catch (const std::bad_alloc&) {
       request.lost_text = true;
     }
   }
   if (has_ended) {
-    news.completion = std::move(event.completion);
+    pending.completion = std::move(event.completion);
     if (request.lost_text) {
       try {
-        news.text = news.completion->text.substr(request.num_told);
+        pending.text = pending.completion->text.substr(request.num_told);
       } catch (const std::bad_alloc&) {  // the completion has it
       }
     }
   }
-  if (!has_ended && (tells_ == Tells::kEnds || news.text.empty())) return;
+  if (!has_ended && (tells_ == Tells::kEnds || pending.text.empty())) return;
   if (std::exchange(request.is_told, false)) ready_.splice(ready_.end(), quiet_, place);
   signal(true);
   arrived_.notify_one();
@@ -63,7 +63,7 @@ std::optional<Event> EventQueue::next(Clock::time_point deadline) {
     return std::nullopt;
   }
   Request& request = ready_.front();
-  Event event = std::exchange(request.news, {.request = request.news.request});
+  Event event = std::exchange(request.pending, {.request = request.pending.request});
   if (event.completion) {
     places_.erase(event.request);
     ready_.pop_front();
@@ -90,12 +90,12 @@ int EventQueue::file_descriptor() {
   return descriptor_;
 }
 
-void EventQueue::signal(bool has_news) const noexcept {
+void EventQueue::signal(bool has_events) const noexcept {
   if (descriptor_ < 0) return;
   uint64_t count = 1;
   // Neither can fail in a way that matters: full and empty are as good as written and read.
-  const ssize_t bytes = has_news ? ::write(descriptor_, &count, sizeof count)
-                                 : ::read(descriptor_, &count, sizeof count);
+  const ssize_t bytes = has_events ? ::write(descriptor_, &count, sizeof count)
+                                   : ::read(descriptor_, &count, sizeof count);
   static_cast<void>(bytes);
 }
 

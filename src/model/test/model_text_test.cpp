@@ -108,8 +108,10 @@ TEST(ModelText, QuotesLittleOfAChatTemplate) {
   }
 }
 
-std::string render(const std::string& source, const Chat& chat, int64_t max_context = 2048) {
-  return render_chat(chat_template::ChatTemplates::from({{"default", source}}), chat,
+files::JsonTree json(const std::string& text) { return files::parse_json(text, "test"); }
+
+std::string render(const std::string& source, Chat chat, int64_t max_context = 2048) {
+  return render_chat(chat_template::ChatTemplates::from({{"default", source}}), std::move(chat),
                      {{"bos_token", "<s>"}}, max_context);
 }
 std::string render(const std::string& source, std::string_view content, int64_t max_context) {
@@ -121,9 +123,9 @@ TEST(ModelText, ImagesAreRefusedByName) {
   const auto with = [](const std::string& part) {
     return testing::message_of([&] {
       (void)render("{{ messages[1].content[0].text }}",
-                   {.messages_json = R"([{"role": "system", "content": "s"},
+                   {.messages = json(R"([{"role": "system", "content": "s"},
                                          {"role": "user", "content": [{"type": "text", "text": "t"},)" +
-                                     part + "]}]"});
+                                     part + "]}]")});
     });
   };
   for (const char* type : {"image", "image_url", "input_audio", "video"}) {
@@ -230,7 +232,7 @@ TEST(ModelText, ReadsNamedTemplatesAndSpecialTokens) {
   EXPECT_EQ(special, (chat_template::SpecialTokens{{"bos_token", "<s>"}, {"pad_token", "</s>"}}));
   const ChatTurn turns[] = {{"user", "a"}};
   EXPECT_EQ(render_chat(templates, {.turns = turns}, special, 16), "D<s>False");
-  EXPECT_EQ(render_chat(templates, {.turns = turns, .tools_json = "[]"}, special, 16), "T</s>");
+  EXPECT_EQ(render_chat(templates, {.turns = turns, .tools = json("[]")}, special, 16), "T</s>");
 }
 
 TEST(ModelText, RendersTheConversation) {
@@ -241,22 +243,21 @@ TEST(ModelText, RendersTheConversation) {
 }
 
 TEST(ModelText, RendersConversationsThatAreJson) {
-  const Chat chat{
-      .messages_json = R"([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}])",
-      .tools_json = R"([{"b": 1, "a": 2}])",
-      .documents_json = R"([{"title": "t"}])",
-      .template_kwargs_json = R"({"enable_thinking": false, "bos_token": "[B]"})",
-      .add_generation_prompt = false};
+  Chat chat{.messages = json(R"([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}])"),
+            .tools = json(R"([{"b": 1, "a": 2}])"),
+            .documents = json(R"([{"title": "t"}])"),
+            .kwargs = json(R"({"enable_thinking": false, "bos_token": "[B]"})"),
+            .add_generation_prompt = false};
   EXPECT_EQ(render("{{ messages[0].content[0].text }} {{ tools }} {{ documents }} {{ bos_token }} "
                    "{{ enable_thinking }} {{ add_generation_prompt }}",
-                   chat),
+                   std::move(chat)),
             "Hi [{'b': 1, 'a': 2}] [{'title': 't'}] [B] False False");
 }
 
 /// What transformers renders.
 TEST(ModelText, TheTextEndsInTheMessageThatTheAnswerGoesOnWith) {
   const auto continued = [](const char* source, const std::string& messages) {
-    return render(source, {.messages_json = messages,
+    return render(source, {.messages = json(messages),
                            .add_generation_prompt = false,
                            .continue_final_message = true});
   };
@@ -293,22 +294,16 @@ TEST(ModelText, TheTextEndsInTheMessageThatTheAnswerGoesOnWith) {
                           [&] { (void)continued(kPlain, last("[]")); });
 }
 
-TEST(ModelText, NamesTheFieldOfJsonThatIsWrong) {
-  const auto expect_refused = [](std::initializer_list<const char*> parts, const Chat& chat) {
-    testing::expect_invalid(parts, [&] { (void)render("a", chat); });
+TEST(ModelText, NamesTheFieldOfAnotherType) {
+  const auto expect_refused = [](const char* sentence, Chat chat) {
+    testing::expect_invalid({sentence}, [&] { (void)render("a", std::move(chat)); });
   };
-  const std::string one = R"([{"role": "user", "content": "a"}])";
-  expect_refused({"messages_json", "JSON"}, {.messages_json = "[{"});
-  expect_refused({"messages is object, expected an array"}, {.messages_json = "{}"});
-  expect_refused({"tools_json"}, {.messages_json = one, .tools_json = "["});
-  expect_refused({"tools[0] is string"}, {.messages_json = one, .tools_json = R"(["a"])"});
-  expect_refused({"documents_json"}, {.messages_json = one, .documents_json = "a"});
-  expect_refused({"chat_template_kwargs is array"},
-                 {.messages_json = one, .template_kwargs_json = "[]"});
-  expect_refused({"chat_template_kwargs holds 'messages'"},
-                 {.messages_json = one, .template_kwargs_json = R"({"messages": 1})"});
-  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
-  expect_refused({"messages_json", "100"}, {.messages_json = deep});
+  const char* const one = R"([{"role": "user", "content": "a"}])";
+  expect_refused("messages is object, expected an array", {.messages = json("{}")});
+  expect_refused("tools[0] is string", {.messages = json(one), .tools = json(R"(["a"])")});
+  expect_refused("chat_template_kwargs is array", {.messages = json(one), .kwargs = json("[]")});
+  expect_refused("chat_template_kwargs holds 'messages'",
+                 {.messages = json(one), .kwargs = json(R"({"messages": 1})")});
 }
 
 TEST(ModelText, RefusesMoreBytesThanTheContextCanHold) {

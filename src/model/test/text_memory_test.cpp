@@ -78,15 +78,21 @@ TEST(TextMemory, EachAllocationOfAConversationMayFail) {
   std::string want = "<s><SYSTEM>" + long_text + '\n';
   for (int i = 0; i < 5; ++i) want += "<USER>hi\n<ASSISTANT>" + long_text + '\n';
   want += "<A>11";
-  const Chat chat{.turns = turns,
-                  .tools_json = R"([{"type": "function", "function": {"name": "now and then"}}])",
-                  .template_kwargs_json = R"({"some_variable_of_the_template": [{"a": 1}]})"};
-  expect_bad_alloc_alone(100, [&] { ASSERT_EQ(render_chat(asking, chat, special, 64), want); });
+  const auto render = [&](const chat_template::ChatTemplates& from) {
+    const auto json = [](const char* text) { return files::parse_json(text, "test"); };
+    return render_chat(
+        from,
+        {.turns = turns,
+         .tools = json(R"([{"type": "function", "function": {"name": "now and then"}}])"),
+         .kwargs = json(R"({"some_variable_of_the_template": [{"a": 1}]})")},
+        special, 64);
+  };
+  expect_bad_alloc_alone(100, [&] { ASSERT_EQ(render(asking), want); });
   const auto refusing = templates(
       "{% for m in messages %}{{ raise_exception('no ' + m.role) }}{{ tools }}{% endfor %}");
   expect_bad_alloc_alone(100, [&] {
     try {
-      (void)render_chat(refusing, chat, special, 64);
+      (void)render(refusing);
       ADD_FAILURE() << "rendered";
     } catch (const Error&) {
     }

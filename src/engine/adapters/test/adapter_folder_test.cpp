@@ -143,7 +143,7 @@ TEST_F(AdapterFolderTest, RowsOfOneRequestShareTheMemory) {
   for (const char* name : {"a", "b", "c"}) write(name);
   Engine engine = this->engine(2);
   const std::vector<RequestVariant> each = {
-      {{{"a"}}}, {{{"b"}}}, {}, {{{"c"}}}, {{{"a"}}}, {{{"a"}, {"b"}, {"c"}}}, {{{"nobody"}}}};
+      {{{"a"}}}, {{{"b"}}}, {}, {{{"c"}}}, {{{"a"}}}, {{{"a"}, {"b"}, {"c"}}}, {{{"missing"}}}};
   std::vector<testing::Outcome> outcomes(each.size() + 3);
   (void)engine.submit_each(request(""), each);
   (void)engine.submit_each(request("b"), sample_variants(3));
@@ -178,7 +178,7 @@ TEST_F(AdapterFolderTest, OneThatWaitsForMemoryMayBeCancelled) {
   while (engine.num_unfinished() > 0) testing::take(engine.step(), 0, outcomes);
   EXPECT_EQ(outcomes[1].completion.finish_reason, FinishReason::kCancelled);
   testing::expect_same(outcomes[0].completion, alone("a"), "ran");
-  testing::expect_same(outcomes[2].completion, alone("c"), "waited behind it");
+  testing::expect_same(outcomes[2].completion, alone("c"), "waited for it");
   EXPECT_EQ(engine.stats().adapter_loads, 2);
 }
 
@@ -277,7 +277,7 @@ TEST_F(AdapterFolderTest, LinksIntoAHubCacheAreFollowed) {
   EXPECT_NE(answer(engine, "other").error.find("is a link that leads out of"), std::string::npos);
 }
 
-/// Somebody writes the halves of a file again and again: it is loaded whole or not at all.
+/// The halves of a file are written again and again: it is loaded whole or not at all.
 TEST_F(AdapterFolderTest, ATornFileIsNeverLoaded) {
   write("a");
   write("b");
@@ -364,7 +364,7 @@ TEST_F(AdapterFolderTest, AChangeCountsFromTheNextRequestOn) {
     EXPECT_NE(outcomes[1].completion.error.find("has changed while the request waited"),
               std::string::npos);
   }
-  testing::expect_same(answer(engine, "b"), alone("b"), "asked for again");
+  testing::expect_same(answer(engine, "b"), alone("b"), "submitted again");
 }
 
 /// Rows that run go on while the weights of others are read.
@@ -379,7 +379,7 @@ TEST_F(AdapterFolderTest, LoadsRunBesideSteps) {
   (void)engine.submit(request("b"));
   while (engine.num_unfinished() > 0) testing::take(engine.step(), first, outcomes);
   EXPECT_EQ(outcomes[0].completion.token_ids.size(), 40u);
-  testing::expect_same(outcomes[1].completion, other, "loaded beside the other");
+  testing::expect_same(outcomes[1].completion, other, "loaded while the other runs");
   EXPECT_EQ(engine.stats().adapter_loads, 2);
 }
 
@@ -405,7 +405,7 @@ TEST_F(AdapterFolderTest, APreparedAdapterGetsItsNameLater) {
   testing::expect_same(answer(engine, "x"), alone("b"), "replaced");
 }
 
-/// Nothing is looked at before it is asked for.
+/// No file is read before a request names its adapter.
 TEST_F(AdapterFolderTest, ADamagedOneIsItsRequestsAlone) {
   write("a");
   write("damaged");
@@ -418,8 +418,8 @@ TEST_F(AdapterFolderTest, ADamagedOneIsItsRequestsAlone) {
   EXPECT_THROW((void)model_.engine({.adapter_dir = (folder_.path() / "none").string()}), Error);
 }
 
-/// What compute-sanitizer runs on a GPU: prompts in chunks beside drawn tokens, steps one ahead and
-/// as graphs, adapters of several ranks that make room for each other, greedy and drawn.
+/// What compute-sanitizer runs on a GPU: prompts in chunks together with drawn tokens, steps one
+/// ahead and as graphs, adapters of several ranks that evict each other, greedy and drawn.
 TEST_F(AdapterFolderTest, TwoHundredStepsOfMixedRowsKeepTheirBits) {
   constexpr int kNumAdapters = 7, kNumRequests = 96;
   constexpr int64_t kNumSteps = 200;

@@ -37,7 +37,7 @@ class AdapterTiersTest : public testing::AdapterFolderTest {
     return place->second;
   }
 
-  /// A step, behind which no memory has more than its bound.
+  /// A step, after which no memory has more than its bound.
   void step(Engine& engine, std::vector<testing::Outcome>& outcomes) {
     testing::take(engine.step(), 0, outcomes);
     EXPECT_LE(engine.load().adapter_bytes, engine.options().adapter_memory);
@@ -77,7 +77,7 @@ TEST_F(AdapterTiersTest, FortyOverFourPlacesAnswerAsAlone) {
   EXPECT_LE(engine.stats().adapter_loads, engine.stats().adapter_uses);
 }
 
-/// One that has made room comes again from its copy, and from its file where the copy is gone.
+/// One that was evicted is loaded again from its copy, or from its file where the copy was dropped.
 TEST_F(AdapterTiersTest, CopiesInHostMemorySpareReads) {
   if (testing::is_on_cpu()) GTEST_SKIP() << "adapters are in host memory";
   write_all(4);
@@ -92,14 +92,14 @@ TEST_F(AdapterTiersTest, CopiesInHostMemorySpareReads) {
   };
   using Counts = std::pair<int64_t, int64_t>;
   for (const int i : {0, 1, 2}) EXPECT_EQ(run(i), Counts(1, 1));
-  EXPECT_EQ(run(2), Counts(0, 0)) << "it is there";
+  EXPECT_EQ(run(2), Counts(0, 0)) << "it is resident";
   for (const int i : {0, 1, 2}) EXPECT_EQ(run(i), Counts(1, 0)) << "it has a copy";
   EXPECT_EQ(run(3), Counts(1, 1));
-  EXPECT_EQ(run(2), Counts(1, 0)) << "the one of the oldest was given up";
+  EXPECT_EQ(run(2), Counts(1, 0)) << "the least recently used copy was dropped";
   EXPECT_EQ(run(0), Counts(1, 1));
 }
 
-/// Names that go and come back while their rows wait, come or run.
+/// Names that are removed and found again while their rows wait, start or run.
 TEST_F(AdapterTiersTest, NamesComeAndGoWhileRowsWait) {
   constexpr int kNumAdapters = 12, kNumRequests = 80;
   write_all(kNumAdapters);
@@ -155,7 +155,7 @@ TEST_F(AdapterTiersTest, AFileThatCannotBeReadAgainEndsItsRowsAlone) {
   }
   testing::expect_same(outcomes[0].completion, wanted(name_of(0), 20), "runs");
   for (const size_t i : {1u, 4u}) {
-    testing::expect_same(outcomes[i].completion, wanted(name_of(1), 20), "waits beside them");
+    testing::expect_same(outcomes[i].completion, wanted(name_of(1), 20), "waits with them");
   }
   testing::expect_idle(engine);
 }
@@ -201,9 +201,9 @@ TEST_F(AdapterTiersTest, EachAllocationMayFail) {
       }
     }
     ASSERT_LT(num_steps, 1000) << "rows do not come to an end, allocation " << n;
-    // A load that was begun for a row that is gone may fail later, and the next row is told.
-    const std::string told = testing::run_all(engine, {requests[0]}).front().error;
-    EXPECT_TRUE(told.empty() || told.find("memory") != std::string::npos) << told;
+    // A load that was begun for a row that has ended may fail later, which the next row reports.
+    const std::string error = testing::run_all(engine, {requests[0]}).front().error;
+    EXPECT_TRUE(error.empty() || error.find("memory") != std::string::npos) << error;
     EXPECT_EQ(testing::run_all(engine, {requests[0]}).front().error, "") << "allocation " << n;
   }
   EXPECT_GT(num_failures, 20) << "few allocations were seen";
@@ -216,7 +216,7 @@ TEST_F(AdapterTiersTest, RowsThatRunHaveNoMoreAdaptersThanTheOptionsSay) {
     options.max_batch = kNumAdapters;
     options.adapter_dir = folder_.path().string();
     Engine engine = model_.engine(options);
-    for (int i = 0; i < kNumAdapters; ++i) (void)answer(engine, name_of(i));  // all come
+    for (int i = 0; i < kNumAdapters; ++i) (void)answer(engine, name_of(i));  // all are loaded
     for (int i = 0; i < kNumAdapters; ++i) (void)engine.submit(request(name_of(i), 5));
     std::vector<testing::Outcome> outcomes(2 * kNumAdapters);
     int64_t most = 0;

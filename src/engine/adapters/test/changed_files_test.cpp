@@ -12,7 +12,7 @@
 #include "engine/test/test_device.h"
 #include "expect_error.h"
 
-// Files that somebody cuts, writes to, removes or replaces while an engine reads them.
+// Files that are cut, written to, removed or replaced while an engine reads them.
 
 namespace heddle {
 namespace {

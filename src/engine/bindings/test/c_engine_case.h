@@ -148,7 +148,7 @@ class CEngine : public ::testing::Test {
     }
     return answers;
   }
-  /// The same by the C++ engine.
+  /// The answers of the C++ engine.
   std::vector<Completion> expected(const std::vector<Request>& requests,
                                    const std::string& folder) {
     Engine cpp(EngineOptions{

@@ -118,8 +118,8 @@ TEST_F(CEngine, ARequestThatCannotRunEndsWithItsErrorAndItsCode) {
     EXPECT_NE(answer.completion.error.find(says), std::string::npos) << answer.completion.error;
   };
   Request request = testing::endless_request({1}, 2);
-  request.adapter = "nobody";
-  expect_error(request, HEDDLE_ERROR_UNKNOWN_ADAPTER, "unknown adapter \"nobody\"");
+  request.adapter = "missing";
+  expect_error(request, HEDDLE_ERROR_UNKNOWN_ADAPTER, "unknown adapter \"missing\"");
   request.adapter.clear();
   request.max_tokens = -1;
   expect_error(request, HEDDLE_ERROR_INVALID_ARGUMENT, "max_tokens is -1");
@@ -165,7 +165,7 @@ TEST_F(CEngine, ACancelledRequestEndsAndTheOthersKeepTheirBits) {
   EXPECT_TRUE(was);
   EXPECT_EQ(answers.at(id).reason, HEDDLE_FINISH_CANCELLED);
   answers.at(kept_id).completion.finish_reason = FinishReason::kLength;
-  testing::expect_same(answers.at(kept_id).completion, want[0], "beside it");
+  testing::expect_same(answers.at(kept_id).completion, want[0], "concurrently");
   EXPECT_EQ(heddle_engine_cancel(engine, id, &was), HEDDLE_OK);
   EXPECT_FALSE(was);
   EXPECT_EQ(heddle_engine_cancel(engine, 99, nullptr), HEDDLE_OK);

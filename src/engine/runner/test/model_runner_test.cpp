@@ -34,6 +34,13 @@ StepTokens run(ModelRunner& runner, StepSchedule& step, std::span<Sequence> sequ
   return runner.collect(runner.launch(step));
 }
 
+/// Its slot.
+int32_t add_adapter(ModelRunner& runner, const model::PeftAdapter& adapter) {
+  AdapterData data = runner.adapters().prepare(adapter);
+  runner.add_adapter(data);
+  return *data.slot;
+}
+
 /// Greedy and drawn answers of three sequences, the third one with the adapter, on one device.
 std::vector<std::vector<int32_t>> answers_on(Device device, const model::ModelFiles& file,
                                              const model::PeftAdapter& adapter,
@@ -47,7 +54,7 @@ std::vector<std::vector<int32_t>> answers_on(Device device, const model::ModelFi
     sequence.request.sampling = {
         .temperature = i == 1 ? 0.9f : 0.0f, .top_k = 9, .top_p = 0.9f, .seed = 11};
   }
-  sequences[2].adapters.slot = runner.add_adapter(runner.prepare_adapter(adapter));
+  sequences[2].adapters.slot = add_adapter(runner, adapter);
   StepSchedule schedule;
   for (int step = 0; step < 10; ++step) {
     std::vector<int64_t> num_tokens;
@@ -118,7 +125,7 @@ TEST(ModelRunner, AStepDoesNotAllocate) {
   const model::GgufModel file = file_of(model);
   ModelRunner runner({}, file, kLimits);
   std::string adapter_bytes;
-  const int32_t slot = runner.add_adapter(runner.prepare_adapter(model.adapter(11, adapter_bytes)));
+  const int32_t slot = add_adapter(runner, model.adapter(11, adapter_bytes));
   std::vector<Sequence> sequences = two_prompts(runner);
   sequences[1].adapters.slot = slot;
   sequences[1].request.sampling.temperature = 1.0f;
@@ -154,8 +161,7 @@ TEST(ModelRunner, AnAdapterThatFindsNoMemoryLeavesTheOthersAsTheyWere) {
   ModelRunner undisturbed({}, file, kLimits), runner({}, file, kLimits);
   for (size_t i = 0; i < ranks.size(); ++i) {
     adapters.push_back(model.adapter(ranks[i], bytes[i]));
-    EXPECT_EQ(undisturbed.add_adapter(undisturbed.prepare_adapter(adapters.back())),
-              static_cast<int32_t>(i));
+    EXPECT_EQ(add_adapter(undisturbed, adapters.back()), static_cast<int32_t>(i));
   }
   for (size_t i = 0; i < ranks.size(); ++i) {
     const auto slot = static_cast<int32_t>(i);
@@ -165,7 +171,7 @@ TEST(ModelRunner, AnAdapterThatFindsNoMemoryLeavesTheOthersAsTheyWere) {
       int64_t countdown = num_failures + 1;
       try {
         const testing::FailingAllocation failing(countdown);
-        added = runner.add_adapter(runner.prepare_adapter(adapters[i]));
+        added = add_adapter(runner, adapters[i]);
       } catch (const std::bad_alloc&) {
         ++num_failures;
       }

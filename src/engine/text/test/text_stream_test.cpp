@@ -33,18 +33,18 @@ TEST(TextStream, EndsBeforeTheFirstStopString) {
 }
 
 TEST(TextStream, TellsWhichStopStringItMetAndKeepsIt) {
-  TextStream before({"END", "N"}), behind({"END", "N"}, true);
+  TextStream before({"END", "N"}), after({"END", "N"}, true);
   EXPECT_EQ(before.push("one EN"), "one E") << "the stop string that comes first";
   EXPECT_EQ(before.met(), "N");
-  EXPECT_EQ(behind.push("one E"), "one ");
-  EXPECT_EQ(behind.met(), "");
-  EXPECT_EQ(behind.push("NDs"), "END");
-  EXPECT_EQ(behind.met(), "END");
-  EXPECT_TRUE(behind.stopped());
+  EXPECT_EQ(after.push("one E"), "one ");
+  EXPECT_EQ(after.met(), "");
+  EXPECT_EQ(after.push("NDs"), "END");
+  EXPECT_EQ(after.met(), "END");
+  EXPECT_TRUE(after.stopped());
 }
 
 /// Whatever pieces it comes in, the text ends with the stop string that begins first in what has
-/// come, and behind none is anything told.
+/// come, and after none is anything reported.
 TEST(TextStream, PiecesDoNotChangeWhichOfSeveralStopStringsIsKept) {
   const std::string text = "one two three four";
   const std::vector<std::string> stop = {"four", "two", "ee f", "thr"};
@@ -187,7 +187,7 @@ TEST(TextStream, PiecesDoNotChangeTheText) {
   }
 }
 
-/// The same by its definition: all that is held is searched anew for each piece.
+/// TextStream by its definition: all that is held is searched anew for each piece.
 class PlainStream {
  public:
   explicit PlainStream(std::vector<std::string> stop) : stop_(std::move(stop)) {}

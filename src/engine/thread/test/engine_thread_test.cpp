@@ -1,5 +1,5 @@
-// The thread of an engine and the queue of its news: what waits, what is lost to nobody, and memory
-// that runs out at any place.
+// The thread of an engine and the queue of its events: what is pending, that nothing is lost, and
+// memory that runs out at any place.
 #include "engine/thread/engine_thread.h"
 
 #include <chrono>
@@ -60,7 +60,7 @@ TEST(EventQueue, WhatWasNotTakenIsOneEventAndTheOldestComesFirst) {
   EXPECT_EQ(queue.num_unfinished(), 1);
 }
 
-TEST(EventQueue, TellsEndsAloneWhereNothingElseIsWanted) {
+TEST(EventQueue, ReportsEndsAloneWhereNothingElseIsWanted) {
   EventQueue queue(EventQueue::Tells::kEnds);
   queue.expect(0);
   queue.tell(text_event(0, "a"));
@@ -72,13 +72,13 @@ TEST(EventQueue, TellsEndsAloneWhereNothingElseIsWanted) {
   EXPECT_EQ(queue.num_unfinished(), 0);
 }
 
-TEST(EventQueue, ItsDescriptorIsReadableWhileThereIsNews) {
+TEST(EventQueue, ItsDescriptorIsReadableWhileEventsArePending) {
   EventQueue queue;
   queue.expect(0);
   queue.tell(text_event(0, "a"));
   const int descriptor = queue.file_descriptor();
   EXPECT_EQ(queue.file_descriptor(), descriptor);
-  EXPECT_TRUE(is_readable(descriptor)) << "news that were there before";
+  EXPECT_TRUE(is_readable(descriptor)) << "events that came before";
   EXPECT_TRUE(queue.next(now()));
   EXPECT_FALSE(queue.next(now()));
   EXPECT_FALSE(is_readable(descriptor));
@@ -217,7 +217,7 @@ TEST_F(EngineThreadTest, EachAllocationOfTextsMayFail) {
       const testing::FailingAllocation failing(countdown);
       try {
         ids = thread.submit_each(request, {{}, {.seed_offset = 1}}, queue);
-        (void)thread.call([](Engine& e) { return e.num_unfinished(); });  // behind the texts
+        (void)thread.call([](Engine& e) { return e.num_unfinished(); });  // after the texts
       } catch (const std::bad_alloc&) {
       }
     }
@@ -242,7 +242,7 @@ TEST_F(EngineThreadTest, StepsDoNotWaitForTexts) {
   const RequestId row = thread.submit(endless_request({1}, 60), running);
   const RequestId longest = thread.submit(long_request(), queue);
   const RequestId next = thread.submit(text_request("ab", 2), queue);
-  // The row's answer has ended when the prompt is not tokenized yet: what comes behind it waits.
+  // The row's answer has ended when the prompt is not tokenized yet: what comes after it waits.
   while (!running->next(in_a_minute())->completion) {
   }
   EXPECT_FALSE(queue->next(now()));
@@ -253,7 +253,7 @@ TEST_F(EngineThreadTest, StepsDoNotWaitForTexts) {
   EXPECT_EQ(ended.at(next).finish_reason, FinishReason::kLength);
 }
 
-TEST_F(EngineThreadTest, RequestsAndCallsKeepTheirOrderBehindTexts) {
+TEST_F(EngineThreadTest, RequestsAndCallsKeepTheirOrderAfterTexts) {
   EngineThread thread(options());
   const auto queue = std::make_shared<EventQueue>();
   std::vector<RequestId> ids{thread.submit(long_request(), queue)};
@@ -315,7 +315,7 @@ TEST_F(EngineThreadTest, RowsOfOneRequestAreCancelledOneByOne) {
   }
 }
 
-TEST_F(EngineThreadTest, ACallComesBehindWhatWasSubmittedBefore) {
+TEST_F(EngineThreadTest, ACallComesAfterWhatWasSubmittedBefore) {
   EngineThread thread(options());
   const auto queue = std::make_shared<EventQueue>();
   for (int i = 0; i < 50; ++i) (void)thread.submit(endless_request({1}, 20), queue);

@@ -5,8 +5,7 @@
 
 #include "heddle/engine/request.h"
 
-#include "generate/row_reader.h"
-#include "options.h"
+#include "request_json/row_reader.h"
 
 namespace heddle::app {
 
@@ -27,14 +26,6 @@ inline constexpr std::array<std::string_view, 16> kSamplingFields = {"max_tokens
                                                                      "bad_words",
                                                                      "top_logprobs",
                                                                      "prompt_logprobs"};
-
-/// What answers are made with when the model is known: what the command line gives, else what the
-/// model's files do, else what the program has.
-[[nodiscard]] AnswerOptions complete_answer(AnswerOptions options,
-                                            const GenerationDefaults& of_model);
-
-/// What all rows have that do not say it themselves, but for the seed of each.
-void set_answer_options(const AnswerOptions& options, Request& request);
 
 /// Reads the fields of kSamplingFields.
 void read_sampling_fields(const RowReader& row, Request& request);

@@ -7,7 +7,7 @@
 
 #include "heddle/engine/request.h"
 
-#include "generate/row_reader.h"
+#include "request_json/row_reader.h"
 
 namespace heddle::app {
 
@@ -23,14 +23,14 @@ struct MessageFields {
 
 /// Reads `messages` in the form of OpenAI's chat API: into Request::messages where all have a role
 /// and text alone, else into Request::messages_json. Parts of another type than text are refused.
-/// The assistant's content may be missing, as it is beside tool_calls, and counts as empty. A last
+/// The assistant's content may be missing, as it is with tool_calls, and counts as empty. A last
 /// message of the assistant with "prefix": true is one that the answer goes on with. With `fields`,
 /// what clients add to messages without a meaning for the model is left out and named there; else
 /// it is refused as unknown.
 void read_messages(const RowReader& row, files::Json list, Request& request,
                    MessageFields* fields = nullptr);
 
-/// Puts a system message in front of a conversation that begins with none.
+/// Puts a system message before a conversation that begins with none.
 void add_system(const std::string& content, Request& request);
 
 /// Reads the fields of kChatFields, after the messages. What is inside of tools, documents and

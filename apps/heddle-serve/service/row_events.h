@@ -14,22 +14,22 @@
 
 namespace heddle::serve {
 
-/// The news of one request's rows, from the thread of the engine to that of the network.
-class RowNews final : public EventSink, public std::enable_shared_from_this<RowNews> {
+/// The events of one request's rows, from the thread of the engine to that of the network.
+class RowEvents final : public EventSink, public std::enable_shared_from_this<RowEvents> {
  public:
-  /// `pause(row, true)` is called by the thread of the engine for a row with news while there are
-  /// more than `most_bytes` that nobody has taken, or more than a little where `buffers` are full,
-  /// and `pause(row, false)` when they were taken. The buffers are also of rows that end later than
-  /// the server's other parts.
-  RowNews(const boost::asio::any_io_executor& network, size_t most_bytes,
-          std::shared_ptr<Buffers> buffers, std::function<void(RequestId, bool)> pause)
+  /// `pause(row, true)` is called by the thread of the engine for a row with an event while more
+  /// than `most_bytes` are pending, or more than a few where `buffers` are full, and `pause(row,
+  /// false)` when they were taken. `buffers` is shared with rows that end later than the server's
+  /// other parts.
+  RowEvents(const boost::asio::any_io_executor& network, size_t most_bytes,
+            std::shared_ptr<Buffers> buffers, std::function<void(RequestId, bool)> pause)
       : most_bytes_(most_bytes),
         buffers_(std::move(buffers)),
         pause_(std::move(pause)),
         timer_(network) {}
-  RowNews(const RowNews&) = delete;
-  RowNews& operator=(const RowNews&) = delete;
-  ~RowNews() override { buffers_->add_news(-static_cast<int64_t>(num_bytes_)); }
+  RowEvents(const RowEvents&) = delete;
+  RowEvents& operator=(const RowEvents&) = delete;
+  ~RowEvents() override { buffers_->add_events(-static_cast<int64_t>(num_bytes_)); }
 
   void expect(RequestId request) override { static_cast<void>(request); }
   void forget(RequestId request) noexcept override { static_cast<void>(request); }
@@ -40,7 +40,7 @@ class RowNews final : public EventSink, public std::enable_shared_from_this<RowN
   boost::asio::awaitable<std::optional<std::vector<Event>>> next(std::chrono::milliseconds longest);
   /// Ends the wait of `next`.
   void wake() { timer_.cancel(); }
-  /// Whether news were lost for want of memory.
+  /// Whether events were lost for lack of memory.
   [[nodiscard]] bool has_lost() const;
 
  private:

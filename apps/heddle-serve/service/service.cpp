@@ -1,4 +1,4 @@
-#include "engine/service.h"
+#include "service/service.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -26,8 +26,8 @@ std::string adapter_of(const Request& request) {
   return all;
 }
 
-ModelNames::Base base_names(const app::ServeOptions& options, const ModelInfo& model) {
-  ModelNames::Base base{.listed = options.served_names};
+ServedNames::Base base_names(const app::ServeOptions& options, const ModelInfo& model) {
+  ServedNames::Base base{.listed = options.served_names};
   const std::string usual = usual_name(model.path);
   if (base.listed.empty()) base.listed.push_back(usual);
   const std::string file = std::filesystem::path(model.path).filename().string();
@@ -57,7 +57,7 @@ Service::Service(boost::asio::io_context& network, const app::ServeOptions& opti
     : network_(network), options_(options), buffers_(std::move(buffers)) {
   options_.generation = engine.model().generation;
   last_.load = engine.load();
-  ModelNames::Base base = base_names(options, engine.model());
+  ServedNames::Base base = base_names(options, engine.model());
   base.others.insert(base.others.end(), base.listed.begin(), base.listed.end());
   app::check_adapter_names(engine.model(), options.model, base.others);
   auto tell_end = [this, on_end = std::move(on_end)](const std::string& ended_by) {
@@ -69,8 +69,8 @@ Service::Service(boost::asio::io_context& network, const app::ServeOptions& opti
     });
   };
   engine_ = std::make_unique<EngineThread>(std::move(engine), std::move(tell_end));
-  names_ = std::make_unique<ModelNames>(base_names(options, engine_->model()),
-                                        options.model.engine.adapter_dir, engine_->model().path);
+  names_ = std::make_unique<ServedNames>(base_names(options, engine_->model()),
+                                         options.model.engine.adapter_dir, engine_->model().path);
   for (const app::NamedAdapter& adapter : options.model.adapters) {
     names_->add(adapter.name, {.path = adapter.folder, .is_added = true});
   }
@@ -78,7 +78,8 @@ Service::Service(boost::asio::io_context& network, const app::ServeOptions& opti
 }
 
 Service::~Service() {
-  for (boost::asio::thread_pool& worker : workers_) worker.join();
+  loads_.join();
+  answers_.join();
   engine_->stop();
 }
 
@@ -88,7 +89,7 @@ std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
   const int64_t room = engine_->options().max_batch + options_.max_waiting - num_rows();
   if (count > room) throw overloaded();
   auto rows = std::make_unique<Rows>(*this);
-  rows->news = std::make_shared<RowNews>(
+  rows->events = std::make_shared<RowEvents>(
       network(), static_cast<size_t>(options_.stream_buffer), buffers_,
       [this](RequestId id, bool is_paused) { engine_->set_paused(id, is_paused); });
   rows->rows.reserve(static_cast<size_t>(count));
@@ -103,9 +104,9 @@ std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
     }
     std::vector<RequestId> ids;
     if (generation.best_of == 1) {
-      ids.push_back(engine_->submit(request, rows->news));
+      ids.push_back(engine_->submit(request, rows->events));
     } else {
-      ids = engine_->submit_each(request, sample_variants(generation.best_of), rows->news);
+      ids = engine_->submit_each(request, sample_variants(generation.best_of), rows->events);
     }
     for (size_t i = 0; i < ids.size(); ++i) rows->rows[first + i].id = ids[i];
   }
@@ -171,20 +172,21 @@ int64_t Service::rows_of(const std::string& adapter) const {
 
 boost::asio::awaitable<void> Service::refresh() {
   constexpr std::chrono::seconds kLongest{2};
-  if (next_ == nullptr) next_ = std::make_shared<News>(network_);
-  const std::shared_ptr<News> news = next_;
-  const bool has_waiters = news->timer.expiry() > std::chrono::steady_clock::now();
-  if (!has_waiters) news->timer.expires_after(kLongest);
-  if (asked_ == nullptr) ask_for_news();
+  if (next_ == nullptr) next_ = std::make_shared<Report>(network_);
+  const std::shared_ptr<Report> report = next_;
+  const bool has_waiters = report->timer.expiry() > std::chrono::steady_clock::now();
+  if (!has_waiters) report->timer.expires_after(kLongest);
+  if (requested_ == nullptr) request_report();
   boost::system::error_code woken;
-  if (!news->has_come) {
-    co_await news->timer.async_wait(boost::asio::redirect_error(boost::asio::use_awaitable, woken));
+  if (!report->has_come) {
+    co_await report->timer.async_wait(
+        boost::asio::redirect_error(boost::asio::use_awaitable, woken));
   }
 }
 
-/// For all who wait for the next news; what they are was so after each of them asked.
-void Service::ask_for_news() {
-  asked_ = std::exchange(next_, nullptr);
+/// For all that wait for the next report, which is made after each of them has begun to wait.
+void Service::request_report() {
+  requested_ = std::exchange(next_, nullptr);
   try {
     engine_->look([this](const Engine& engine) {
       std::optional<Metrics::Now> now;
@@ -192,24 +194,24 @@ void Service::ask_for_news() {
         now = {.load = engine.load(), .stats = engine.stats(), .adapters = engine.adapter_states()};
         now->num_running = now->load.num_running;
         now->num_waiting = std::max<int64_t>(engine_->num_unfinished() - now->num_running, 0);
-      } catch (const std::bad_alloc&) {  // the last news hold
+      } catch (const std::bad_alloc&) {  // the last report holds
         now.reset();
       }
       retry_for_memory([&] {
         boost::asio::post(network_, [this, now]() mutable {
           if (now) last_ = *std::move(now);
-          asked_->has_come = true;
-          asked_->timer.cancel();
-          asked_ = nullptr;
-          if (next_ != nullptr) ask_for_news();
+          requested_->has_come = true;
+          requested_->timer.cancel();
+          requested_ = nullptr;
+          if (next_ != nullptr) request_report();
         });
       });
     });
-  } catch (
-      const std::exception&) {  // the engine is closed, or there is no memory: the last news hold
-    asked_->has_come = true;
-    asked_->timer.cancel();
-    asked_ = nullptr;
+  } catch (const std::
+               exception&) {  // the engine is closed, or there is no memory: the last report holds
+    requested_->has_come = true;
+    requested_->timer.cancel();
+    requested_ = nullptr;
   }
 }
 

@@ -1,4 +1,4 @@
-#include "engine/metrics.h"
+#include "service/metrics.h"
 
 #include <algorithm>
 #include <set>
@@ -92,15 +92,15 @@ struct Metrics::State {
                                     .Register(registry);
   Gauge& adapters = gauge("heddle:adapters_in_memory", "Adapters whose weights are in memory");
   Gauge& adapter_bytes = gauge("heddle:adapter_bytes", "Bytes of adapters in memory");
-  Counter& adapter_loads = counter("heddle:adapter_loads_total", "Adapters brought into memory");
+  Counter& adapter_loads = counter("heddle:adapter_loads_total", "Adapters loaded into memory");
   Counter& adapter_seconds =
-      counter("heddle:adapter_load_seconds_total", "Seconds spent bringing adapters into memory");
+      counter("heddle:adapter_load_seconds_total", "Seconds spent loading adapters into memory");
   Counter& adapter_uses = counter("heddle:adapter_uses_total", "Adapters of requests that started");
   Counter& adapter_reads = counter("heddle:adapter_reads_total", "Adapters read from their files");
   Gauge& host_adapter_bytes =
       gauge("heddle:adapter_host_bytes", "Bytes of copies in host memory of adapters of a GPU");
   Counter& adapter_evictions =
-      counter("heddle:adapter_evictions_total", "Adapters that made room in memory for others");
+      counter("heddle:adapter_evictions_total", "Adapters evicted from memory for others");
   Counter& graphs = counter("heddle:graphs_total", "CUDA graphs of decode steps recorded");
   Counter& graph_seconds =
       counter("heddle:graph_seconds_total", "Seconds spent recording CUDA graphs");

@@ -1,4 +1,4 @@
-#include "engine/adapters/adapter_plan.h"
+#include "engine/adapters/adapter_schedule.h"
 
 #include <algorithm>
 #include <ranges>
@@ -9,14 +9,15 @@ namespace {
 
 constexpr int32_t kNone = -1;
 
-class Planner {
+class Scheduler {
  public:
-  Planner(AdapterPlan& plan, const AdapterBounds& bounds) : p_(plan), bounds_(bounds) {
-    p_.marks.assign(p_.adapters.size(), {});
-    p_.row_plans.assign(p_.rows.size(), Admission::kWaits);
-    for (auto* list : {&p_.reads, &p_.brings, &p_.evicts}) list->clear();
-    for (int32_t i = 0; i < std::ssize(p_.adapters); ++i) {
-      const PlannedAdapter& adapter = p_.adapters[size_t(i)];
+  Scheduler(AdapterSchedule& schedule, const AdapterBounds& bounds)
+      : s_(schedule), bounds_(bounds) {
+    s_.marks.assign(s_.adapters.size(), {});
+    s_.row_plans.assign(s_.rows.size(), Admission::kWaits);
+    for (auto* list : {&s_.reads, &s_.brings, &s_.evicts}) list->clear();
+    for (int32_t i = 0; i < std::ssize(s_.adapters); ++i) {
+      const ScheduledAdapter& adapter = s_.adapters[size_t(i)];
       if (adapter.num_running > 0 || adapter.stays) keep(i);
       if (adapter.num_running > 0) add_to_step(i);
       if (is_in(adapter)) num_bytes_in_ += adapter.num_bytes;
@@ -24,25 +25,25 @@ class Planner {
   }
 
   void run() {
-    for (size_t i = 0; i < p_.rows.size(); ++i) {
-      p_.row_plans[i] = plan_row(i);
+    for (size_t i = 0; i < s_.rows.size(); ++i) {
+      s_.row_plans[i] = schedule_row(i);
       for (const int32_t a : uses(i)) mark(a).is_wanted = true;
     }
     make_room();
   }
 
  private:
-  using Marks = AdapterPlan::Marks;
+  using Marks = AdapterSchedule::Marks;
 
-  static bool is_in(const PlannedAdapter& adapter) {
-    return adapter.place == AdapterPlace::kThere || adapter.place == AdapterPlace::kComing;
+  static bool is_in(const ScheduledAdapter& adapter) {
+    return adapter.stage == AdapterStage::kResident || adapter.stage == AdapterStage::kMoving;
   }
   [[nodiscard]] std::span<const int32_t> uses(size_t row) const {
-    const auto [begin, end] = p_.rows[row];
-    return std::span(p_.uses).subspan(size_t(begin), size_t(end - begin));
+    const auto [begin, end] = s_.rows[row];
+    return std::span(s_.uses).subspan(size_t(begin), size_t(end - begin));
   }
-  [[nodiscard]] const PlannedAdapter& adapter(int32_t i) const { return p_.adapters[size_t(i)]; }
-  [[nodiscard]] Marks& mark(int32_t i) { return p_.marks[size_t(i)]; }
+  [[nodiscard]] const ScheduledAdapter& adapter(int32_t i) const { return s_.adapters[size_t(i)]; }
+  [[nodiscard]] Marks& mark(int32_t i) { return s_.marks[size_t(i)]; }
 
   void keep(int32_t i) {
     mark(i).is_kept = true;
@@ -59,13 +60,13 @@ class Planner {
     to.push_back(i);
   }
 
-  Admission plan_row(size_t row) {
+  Admission schedule_row(size_t row) {
     int64_t wanted = 0;  // bytes that are not kept yet
-    bool is_there = true, waits_for_leaving = false;
+    bool are_resident = true, waits_for_leaving = false;
     for (const int32_t a : uses(row)) {
-      if (adapter(a).place == AdapterPlace::kAway) list(p_.reads, a);
+      if (adapter(a).stage == AdapterStage::kStored) list(s_.reads, a);
       if (!mark(a).is_kept) wanted += adapter(a).num_bytes;
-      is_there &= adapter(a).place == AdapterPlace::kThere;
+      are_resident &= adapter(a).stage == AdapterStage::kResident;
       waits_for_leaving |= mark(a).is_leaving;
     }
     if (waits_for_leaving) return Admission::kWaits;
@@ -82,18 +83,18 @@ class Planner {
       }
     }
     for (const int32_t a : uses(row)) {
-      if (adapter(a).place == AdapterPlace::kAtHand) list(p_.brings, a);
+      if (adapter(a).stage == AdapterStage::kStaged) list(s_.brings, a);
     }
-    return is_there ? start(row) : Admission::kWaits;
+    return are_resident ? start(row) : Admission::kWaits;
   }
 
-  /// Adapters that are kept and may come to go.
+  /// Adapters that are kept now and may be evicted later.
   [[nodiscard]] int64_t num_kept_for_others() const {
     int64_t count = 0;
-    for (size_t i = 0; i < p_.adapters.size(); ++i) {
+    for (size_t i = 0; i < s_.adapters.size(); ++i) {
       const bool may_go =
-          !p_.adapters[i].stays || p_.adapters[i].num_running > 0 || p_.marks[i].is_wanted;
-      count += p_.marks[i].is_kept && may_go ? 1 : 0;
+          !s_.adapters[i].stays || s_.adapters[i].num_running > 0 || s_.marks[i].is_wanted;
+      count += s_.marks[i].is_kept && may_go ? 1 : 0;
     }
     return count;
   }
@@ -102,7 +103,7 @@ class Planner {
     int64_t memory = 0, step_adapters = 0, step_bytes = 0;
   };
 
-  /// Where all its adapters are there.
+  /// Of a row whose adapters are all resident.
   Admission start(size_t row) {
     int64_t more_adapters = 0, more_bytes = 0, num_own = 0;
     for (const int32_t a : uses(row)) {
@@ -126,7 +127,7 @@ class Planner {
     return Admission::kStarts;
   }
 
-  /// From here on no row starts with adapters in use, as many as it takes.
+  /// From here on no row starts with as many adapters in use as it takes to make room.
   void let_leave(size_t row, Missing missing) {
     const auto is_own = [&](int32_t i) {
       return std::ranges::find(uses(row), i) != uses(row).end();
@@ -149,29 +150,31 @@ class Planner {
   template <class Condition>
   [[nodiscard]] int32_t oldest_of(const Condition& may_be) const {
     int32_t oldest = kNone;
-    for (int32_t i = 0; i < std::ssize(p_.adapters); ++i) {
+    for (int32_t i = 0; i < std::ssize(s_.adapters); ++i) {
       if (!may_be(i)) continue;
       if (oldest == kNone || adapter(i).last_used < adapter(oldest).last_used) oldest = i;
     }
     return oldest;
   }
 
-  /// Lists what goes so that what is listed to be brought in fits, as far as it can.
+  /// Lists what to evict so that what is listed to move fits, as far as it can.
   void make_room() {
-    for (size_t i = 0; i < p_.brings.size(); ++i) {
-      num_bytes_in_ += adapter(p_.brings[i]).num_bytes;
+    for (size_t i = 0; i < s_.brings.size(); ++i) {
+      num_bytes_in_ += adapter(s_.brings[i]).num_bytes;
       while (num_bytes_in_ > bounds_.memory_bytes) {
         const int32_t oldest = oldest_of([&](int32_t a) {
-          return adapter(a).place == AdapterPlace::kThere && !mark(a).is_kept && !mark(a).is_listed;
+          return adapter(a).stage == AdapterStage::kResident && !mark(a).is_kept &&
+                 !mark(a).is_listed;
         });
-        if (oldest == kNone) return p_.brings.resize(i);  // what is coming for nobody must be there
-        list(p_.evicts, oldest);
+        if (oldest == kNone)
+          return s_.brings.resize(i);  // a move that no row waits for must end first
+        list(s_.evicts, oldest);
         num_bytes_in_ -= adapter(oldest).num_bytes;
       }
     }
   }
 
-  AdapterPlan& p_;
+  AdapterSchedule& s_;
   const AdapterBounds& bounds_;
   int64_t kept_bytes_ = 0, step_adapters_ = 0, step_bytes_ = 0;
   int64_t num_bytes_in_ = 0;
@@ -180,7 +183,7 @@ class Planner {
 
 }  // namespace
 
-void AdapterPlan::reserve(size_t num_adapters, size_t num_uses, size_t num_rows) {
+void AdapterSchedule::reserve(size_t num_adapters, size_t num_uses, size_t num_rows) {
   adapters.reserve(num_adapters);
   uses.reserve(num_uses);
   for (auto* list : {&reads, &brings, &evicts}) list->reserve(num_adapters);
@@ -189,12 +192,14 @@ void AdapterPlan::reserve(size_t num_adapters, size_t num_uses, size_t num_rows)
   row_plans.reserve(num_rows);
 }
 
-void AdapterPlan::clear() {
+void AdapterSchedule::clear() {
   adapters.clear();
   uses.clear();
   rows.clear();
 }
 
-void plan_adapters(AdapterPlan& plan, const AdapterBounds& bounds) { Planner(plan, bounds).run(); }
+void schedule_adapters(AdapterSchedule& schedule, const AdapterBounds& bounds) {
+  Scheduler(schedule, bounds).run();
+}
 
 }  // namespace heddle

@@ -12,7 +12,7 @@ namespace heddle::app {
                                        std::span<const std::string_view> known);
 
 /// "; did you mean \"temperature\"?" for an unknown field, where a field of `known` is within two
-/// edits of it or has the same meaning in other programs' requests ("n_predict"); else empty.
+/// edits of it or means it in other programs' requests ("n_predict"); else empty.
 [[nodiscard]] std::string did_you_mean(std::string_view field,
                                        std::span<const std::string_view> known);
 

@@ -1,4 +1,4 @@
-#include "shown.h"
+#include "request_json/shown.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "engine/row_news.h"
+#include "service/row_events.h"
 
 #include <new>
 #include <utility>
@@ -12,7 +12,7 @@
 namespace heddle::serve {
 namespace {
 
-constexpr size_t kLittleNews = 16 << 10;  // bytes that a row may have told though others hold much
+constexpr size_t kFewBytes = 16 << 10;  // that may be pending of a row though the buffers are full
 
 /// About what it takes in memory.
 size_t bytes_of(const Event& event) {
@@ -31,7 +31,7 @@ size_t bytes_of(const Event& event) {
 
 }  // namespace
 
-void RowNews::tell(Event&& event) noexcept {
+void RowEvents::tell(Event&& event) noexcept {
   bool was_empty = false;
   try {
     {
@@ -39,9 +39,9 @@ void RowNews::tell(Event&& event) noexcept {
       was_empty = events_.empty();
       const size_t num_bytes = bytes_of(event);
       num_bytes_ += num_bytes;
-      buffers_->add_news(static_cast<int64_t>(num_bytes));
+      buffers_->add_events(static_cast<int64_t>(num_bytes));
       const bool is_much =
-          num_bytes_ > most_bytes_ || (num_bytes_ > kLittleNews && buffers_->is_full());
+          num_bytes_ > most_bytes_ || (num_bytes_ > kFewBytes && buffers_->is_full());
       if (is_much && !event.completion) {
         paused_.push_back(event.request);
         pause_(event.request, true);  // within the lock: `take` undoes it later, never before
@@ -59,14 +59,14 @@ void RowNews::tell(Event&& event) noexcept {
   });
 }
 
-std::vector<Event> RowNews::take() {
+std::vector<Event> RowEvents::take() {
   const std::lock_guard lock(mutex_);
   for (; !paused_.empty(); paused_.pop_back()) pause_(paused_.back(), false);
-  buffers_->add_news(-static_cast<int64_t>(std::exchange(num_bytes_, 0)));
+  buffers_->add_events(-static_cast<int64_t>(std::exchange(num_bytes_, 0)));
   return std::exchange(events_, {});
 }
 
-boost::asio::awaitable<std::optional<std::vector<Event>>> RowNews::next(
+boost::asio::awaitable<std::optional<std::vector<Event>>> RowEvents::next(
     std::chrono::milliseconds longest) {
   std::vector<Event> events = take();
   if (!events.empty() || has_lost()) co_return events;
@@ -78,7 +78,7 @@ boost::asio::awaitable<std::optional<std::vector<Event>>> RowNews::next(
   co_return events;
 }
 
-bool RowNews::has_lost() const {
+bool RowEvents::has_lost() const {
   const std::lock_guard lock(mutex_);
   return has_lost_;
 }

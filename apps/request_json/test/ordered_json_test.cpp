@@ -1,4 +1,4 @@
-#include "generate/ordered_json.h"
+#include "request_json/ordered_json.h"
 
 #include <string>
 

@@ -1,8 +1,8 @@
-#include "generate/ordered_json.h"
+#include "request_json/ordered_json.h"
 
 #include "heddle/core/error.h"
 
-#include "shown.h"
+#include "request_json/shown.h"
 
 namespace heddle::app {
 namespace {

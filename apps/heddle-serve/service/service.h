@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -13,12 +12,12 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 
-#include "engine/metrics.h"
-#include "engine/model_names.h"
-#include "engine/row_news.h"
 #include "engine/thread/engine_thread.h"
 #include "http/buffers.h"
 #include "options.h"
+#include "service/metrics.h"
+#include "service/row_events.h"
+#include "service/served_names.h"
 
 namespace heddle::serve {
 
@@ -35,12 +34,12 @@ class Service {
 
   [[nodiscard]] const app::ServeOptions& options() const { return options_; }
   [[nodiscard]] EngineThread& engine() { return *engine_; }
-  [[nodiscard]] ModelNames& names() { return *names_; }
-  [[nodiscard]] const ModelNames& names() const { return *names_; }
+  [[nodiscard]] ServedNames& names() { return *names_; }
+  [[nodiscard]] const ServedNames& names() const { return *names_; }
   [[nodiscard]] Metrics& metrics() { return *metrics_; }
   [[nodiscard]] boost::asio::any_io_executor network() { return network_.get_executor(); }
 
-  /// Rows at work, counted from `submit` to their end.
+  /// Unfinished rows, counted from `submit` to their end.
   class Rows {
    public:
     explicit Rows(Service& service) : service_(service) {}
@@ -54,9 +53,9 @@ class Service {
       bool has_begun = false, has_ended = false;
     };
     std::vector<Row> rows{};  // in the order of prompts and samples
-    std::shared_ptr<RowNews> news{};
+    std::shared_ptr<RowEvents> events{};
 
-    /// The first token of the row was told.
+    /// The first token of the row has come.
     void begin(Row& row);
     void end(Row& row);
 
@@ -82,30 +81,31 @@ class Service {
     co_await run(std::move(task));
     co_return outcome->take();
   }
-  /// body() in the thread of texts, of loads or of long answers, whose calls take their turns each:
-  /// what takes long beside this thread.
+  /// body() in the engine's thread of texts, or in that of loads or of long answers, whose calls
+  /// take their turns each: what takes long runs concurrently with this thread.
   enum class Worker : uint8_t { kTexts, kLoads, kAnswers };
   template <class Body>
-  auto beside(Worker worker, const Body& body)
+  auto run_on(Worker worker, const Body& body)
       -> boost::asio::awaitable<std::invoke_result_t<Body>> {
     const auto outcome = std::make_shared<Outcome<std::invoke_result_t<Body>>>();
     Task task = [this, worker, outcome, body](Done done) {
-      boost::asio::post(workers_[static_cast<size_t>(worker)],
-                        [outcome, body, done = std::move(done)] {
-                          outcome->set(body);
-                          done();
-                        });
+      auto call = [outcome, body, done = std::move(done)] {
+        outcome->set(body);
+        done();
+      };
+      if (worker == Worker::kTexts) return engine_->post_texts(std::move(call));
+      boost::asio::post(worker == Worker::kLoads ? loads_ : answers_, std::move(call));
     };
     co_await run(std::move(task));
     co_return outcome->take();
   }
 
-  /// What is so now, of the engine as it was at the last `refresh`.
+  /// The state of this moment, of the engine that of the last `refresh`.
   [[nodiscard]] Metrics::Now now() const;
-  /// Asks the engine what is so now. It answers between two steps; where one takes longer than two
-  /// seconds, what it said last holds.
+  /// Requests a report of the engine, which makes it between two steps; where one takes longer than
+  /// two seconds, the last one holds.
   boost::asio::awaitable<void> refresh();
-  /// Rows of one adapter at work.
+  /// Unfinished rows of one adapter.
   [[nodiscard]] int64_t rows_of(const std::string& adapter) const;
   [[nodiscard]] int64_t num_rows() const { return num_running_ + num_waiting_; }
   /// Requests are refused from here on.
@@ -141,23 +141,22 @@ class Service {
   struct Waiting;
   boost::asio::awaitable<void> run(Task task);
 
-  /// What those who wait for the engine's news share.
-  struct News {
-    explicit News(boost::asio::io_context& network) : timer(network) {}
+  /// What the callers that wait for one report of the engine share.
+  struct Report {
+    explicit Report(boost::asio::io_context& network) : timer(network) {}
     boost::asio::steady_timer timer;
     bool has_come = false;
   };
-  void ask_for_news();
+  void request_report();
 
   boost::asio::io_context& network_;
-  std::array<boost::asio::thread_pool, 3> workers_{
-      boost::asio::thread_pool(1), boost::asio::thread_pool(1), boost::asio::thread_pool(1)};
+  boost::asio::thread_pool loads_{1}, answers_{1};
   app::ServeOptions options_;
   std::shared_ptr<Buffers> buffers_;
-  std::shared_ptr<News> asked_, next_;  // what the engine is asked for, and will be after that
+  std::shared_ptr<Report> requested_, next_;  // the one in flight, and the one after that
   Metrics::Now last_{};
   std::unique_ptr<EngineThread> engine_;
-  std::unique_ptr<ModelNames> names_;
+  std::unique_ptr<ServedNames> names_;
   std::unique_ptr<Metrics> metrics_;
   std::map<std::string, int64_t> waiting_, running_;  // rows of each adapter
   int64_t num_waiting_ = 0, num_running_ = 0;

@@ -1,4 +1,4 @@
-#include "engine/model_names.h"
+#include "service/served_names.h"
 
 #include <filesystem>
 #include <string>
@@ -11,7 +11,7 @@
 namespace heddle::serve {
 namespace {
 
-TEST(ModelNames, AModelIsCalledAsItsFileOrFolder) {
+TEST(ServedNames, AModelIsCalledAsItsFileOrFolder) {
   const testing::TempFolder temporary;
   const std::filesystem::path folder = temporary.path();
   const auto make = [&folder](const std::string& name) {
@@ -31,8 +31,9 @@ TEST(ModelNames, AModelIsCalledAsItsFileOrFolder) {
   EXPECT_EQ(usual_name(make("other/snapshots/0123abc")), "0123abc");
 }
 
-TEST(ModelNames, TheBaseModelHasSeveral) {
-  ModelNames names({.listed = {"one", "ORG/two"}, .others = {"base", "a:b"}}, "", "/nowhere/model");
+TEST(ServedNames, TheBaseModelHasSeveral) {
+  ServedNames names({.listed = {"one", "ORG/two"}, .others = {"base", "a:b"}}, "",
+                    "/nowhere/model");
   names.add("sql", {.path = "x", .is_added = true});
   EXPECT_EQ(names.base(), "one");
   for (const char* name : {"", "one", "ORG/two", "base", "a:b"}) {

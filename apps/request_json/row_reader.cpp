@@ -1,15 +1,16 @@
-#include "generate/row_reader.h"
+#include "request_json/row_reader.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "heddle/core/error.h"
 
 #include "files/json_text.h"
 #include "files/json_value.h"
-#include "nearest.h"
-#include "shown.h"
+#include "request_json/nearest.h"
+#include "request_json/shown.h"
 
 namespace heddle::app {
 namespace {
@@ -118,6 +119,16 @@ std::vector<std::string> RowReader::stop_strings(const std::vector<std::string>&
     HEDDLE_CHECK(!stop.empty(), where_, ": stop holds an empty string");
   }
   return result;
+}
+
+std::vector<int32_t> token_ids_of(const json& array, const std::string& what) {
+  std::vector<int32_t> ids;
+  for (const json& entry : array.get_array()) {
+    const auto id = files::integer_in(entry, 0, std::numeric_limits<int32_t>::max());
+    HEDDLE_CHECK(id, what, " holds ", json_text(entry), ", expected token ids");
+    ids.push_back(static_cast<int32_t>(*id));
+  }
+  return ids;
 }
 
 }  // namespace heddle::app

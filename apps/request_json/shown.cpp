@@ -1,4 +1,4 @@
-#include "shown.h"
+#include "request_json/shown.h"
 
 #include <algorithm>
 
@@ -17,8 +17,8 @@ std::string_view cut(std::string_view text, size_t longest) {
   return text.substr(0, end);
 }
 
-/// A character that JSON lets stand and a terminal does not merely show: DEL, U+0080 to U+009F, the
-/// ends of lines and paragraphs, and what turns the direction of text.
+/// A character that JSON leaves as it is and a terminal does not merely show: DEL, U+0080 to
+/// U+009F, the ends of lines and paragraphs, and what turns the direction of text.
 struct Control {
   unsigned code_point;
   size_t size;  // in UTF-8; 0: the text begins with none

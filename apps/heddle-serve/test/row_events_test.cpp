@@ -1,5 +1,5 @@
 // When rows pause for a reader that is slow, and when they go on.
-#include "engine/row_news.h"
+#include "service/row_events.h"
 
 #include <chrono>
 #include <memory>
@@ -20,12 +20,12 @@ namespace {
 
 constexpr size_t kMostBytes = 4096;
 
-class News : public ::testing::Test {
+class RowEventsTest : public ::testing::Test {
  protected:
   void tell(RequestId row, size_t num_bytes, bool is_last = false) {
     Event event{.request = row, .text = std::string(num_bytes, 'x')};
     if (is_last) event.completion.emplace();
-    news_->tell(std::move(event));
+    events_->tell(std::move(event));
   }
   /// How many events the reader takes.
   size_t take() {
@@ -34,7 +34,7 @@ class News : public ::testing::Test {
         network_,
         [&]() -> boost::asio::awaitable<void> {
           const std::optional<std::vector<Event>> events =
-              co_await news_->next(std::chrono::minutes(1));
+              co_await events_->next(std::chrono::minutes(1));
           if (events) count = events->size();
         },
         boost::asio::detached);
@@ -46,12 +46,12 @@ class News : public ::testing::Test {
   using Pauses = std::vector<std::pair<RequestId, bool>>;
   boost::asio::io_context network_;
   Pauses pauses_;
-  std::shared_ptr<RowNews> news_ = std::make_shared<RowNews>(
+  std::shared_ptr<RowEvents> events_ = std::make_shared<RowEvents>(
       network_.get_executor(), kMostBytes, std::make_shared<Buffers>(int64_t{1} << 30),
       [this](RequestId row, bool is_paused) { pauses_.emplace_back(row, is_paused); });
 };
 
-TEST_F(News, ARowThatFindsNoRoomPausesUntilItsNewsAreTaken) {
+TEST_F(RowEventsTest, ARowThatFindsNoRoomPausesUntilItsEventsAreTaken) {
   tell(1, kMostBytes / 2);
   EXPECT_EQ(pauses_, Pauses{});
   tell(2, kMostBytes / 2);
@@ -62,7 +62,7 @@ TEST_F(News, ARowThatFindsNoRoomPausesUntilItsNewsAreTaken) {
 }
 
 /// What was taken takes no room: a stream may be longer than the room of its reader.
-TEST_F(News, WhatWasTakenCountsNoMore) {
+TEST_F(RowEventsTest, WhatWasTakenCountsNoMore) {
   for (int i = 0; i < 20; ++i) {
     tell(1, kMostBytes / 4);
     tell(2, kMostBytes / 4);

@@ -21,20 +21,20 @@ struct ServedAdapter {
   bool is_added = false;  // it stays in memory until it is unloaded; else it is of --lora-root
 };
 
-/// The name of a model that is given none: the hub name that it was asked for by, or in whose cache
-/// it is; else that of its folder, or of its GGUF file without ".gguf" and the number of its part.
+/// The name of a model that is given none: the hub name that it was given by, or in whose cache it
+/// is; else that of its folder, or of its GGUF file without ".gguf" and the number of its part.
 [[nodiscard]] std::string usual_name(const std::string& model_path);
 
 /// The names that requests may use. Of the thread of the network.
-class ModelNames {
+class ServedNames {
  public:
   /// The names of the base model.
   struct Base {
     std::vector<std::string> listed{};  // in /v1/models, at least one; the first in answers
-    std::vector<std::string> others{};  // that requests may have besides
+    std::vector<std::string> others{};  // that requests may have, too
   };
   /// `model_path` is where the base model lies.
-  ModelNames(Base base, std::string lora_root, const std::string& model_path);
+  ServedNames(Base base, std::string lora_root, const std::string& model_path);
 
   [[nodiscard]] const std::string& base() const { return base_.listed.front(); }
   [[nodiscard]] const std::vector<std::string>& listed_bases() const { return base_.listed; }
@@ -62,15 +62,15 @@ class ModelNames {
   /// A message of the engine without the folders of this machine: what is in the folder of adapters
   /// is named from there.
   [[nodiscard]] std::string without_folders(std::string message) const;
-  /// The name that an answer's `model` has where the request gives none.
-  [[nodiscard]] std::string told(const ModelChoice& choice) const;
+  /// The name that an answer has in `model`.
+  [[nodiscard]] std::string answer_name(const ModelChoice& choice) const;
 
  private:
   std::string adapter_of(const std::string& name);
 
   Base base_;
   std::string lora_root_;
-  std::vector<std::string> folders_;  // that no client is told of
+  std::vector<std::string> folders_;  // that no client may learn
   std::map<std::string, ServedAdapter> adapters_;
   std::set<std::string> removed_;       // which the folder may still have
   std::map<std::string, int64_t> ids_;  // also of names that are gone

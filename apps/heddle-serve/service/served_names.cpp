@@ -1,4 +1,4 @@
-#include "engine/model_names.h"
+#include "service/served_names.h"
 
 #include <algorithm>
 #include <chrono>
@@ -12,7 +12,7 @@
 
 #include "api/api_error.h"
 #include "options.h"
-#include "shown.h"
+#include "request_json/shown.h"
 
 namespace heddle::serve {
 namespace {
@@ -60,7 +60,7 @@ std::string usual_name(const std::string& model_path) {
   return path.filename().string();
 }
 
-ModelNames::ModelNames(Base base, std::string lora_root, const std::string& model_path)
+ServedNames::ServedNames(Base base, std::string lora_root, const std::string& model_path)
     : base_(std::move(base)), lora_root_(std::move(lora_root)) {
   namespace fs = std::filesystem;
   std::error_code no_folder;
@@ -71,36 +71,36 @@ ModelNames::ModelNames(Base base, std::string lora_root, const std::string& mode
   reread();
 }
 
-bool ModelNames::is_base(const std::string& name) const {
+bool ServedNames::is_base(const std::string& name) const {
   return holds(base_.listed, name) || holds(base_.others, name);
 }
 
-void ModelNames::add(const std::string& name, ServedAdapter adapter) {
+void ServedNames::add(const std::string& name, ServedAdapter adapter) {
   if (adapter.created == 0) adapter.created = now();
   adapter.id = ids_.try_emplace(name, std::ssize(ids_)).first->second;
   adapters_.insert_or_assign(name, std::move(adapter));
   removed_.erase(name);
 }
 
-bool ModelNames::remove(const std::string& name) {
+bool ServedNames::remove(const std::string& name) {
   std::erase_if(defaults_, [&name](const AdapterWeight& each) { return each.name == name; });
   if (adapters_.erase(name) == 0) return false;
   removed_.insert(name);
   return true;
 }
 
-std::map<int64_t, std::string> ModelNames::ids() const {
+std::map<int64_t, std::string> ServedNames::ids() const {
   std::map<int64_t, std::string> names;
   for (const auto& [name, adapter] : adapters_) names.emplace(adapter.id, name);
   return names;
 }
 
-float ModelNames::default_scale(const std::string& name) const {
+float ServedNames::default_scale(const std::string& name) const {
   const auto place = std::ranges::find(defaults_, name, &AdapterWeight::name);
   return place == defaults_.end() ? 0.0f : place->scale;
 }
 
-void ModelNames::reread() {
+void ServedNames::reread() {
   if (lora_root_.empty()) return;
   std::erase_if(adapters_, [](const auto& entry) { return !entry.second.is_added; });
   for (const std::string& name : adapters_in(lora_root_)) {
@@ -117,7 +117,7 @@ void ModelNames::reread() {
 }
 
 /// Empty: the base model.
-std::string ModelNames::adapter_of(const std::string& name) {
+std::string ServedNames::adapter_of(const std::string& name) {
   if (name.empty() || is_base(name)) return {};
   if (adapters_.contains(name)) return name;
   for (size_t at = name.find(':'); at != std::string::npos; at = name.find(':', at + 1)) {
@@ -130,16 +130,16 @@ std::string ModelNames::adapter_of(const std::string& name) {
   return name;
 }
 
-std::string ModelNames::in_root(const std::string& name) const {
+std::string ServedNames::in_root(const std::string& name) const {
   if (lora_root_.empty() || removed_.contains(name)) return {};
   try {
     return find_adapter(lora_root_, name);
-  } catch (const Error&) {  // its text tells of folders
+  } catch (const Error&) {  // its text names folders
     return {};
   }
 }
 
-void ModelNames::resolve(const ModelChoice& choice, Request& request) {
+void ServedNames::resolve(const ModelChoice& choice, Request& request) {
   if (!choice.adapters.empty()) {
     for (const AdapterWeight& each : choice.adapters) {
       if (adapter_of(each.name).empty()) throw no_such_model(each.name);
@@ -152,7 +152,7 @@ void ModelNames::resolve(const ModelChoice& choice, Request& request) {
   if (request.adapter.empty() && name != app::kBaseName) request.adapters = defaults_;
 }
 
-std::string ModelNames::without_folders(std::string message) const {
+std::string ServedNames::without_folders(std::string message) const {
   for (const std::string& folder : folders_) {
     for (size_t at = message.find(folder); at != std::string::npos; at = message.find(folder, at)) {
       message.erase(at, folder.size());
@@ -161,7 +161,7 @@ std::string ModelNames::without_folders(std::string message) const {
   return message;
 }
 
-std::string ModelNames::told(const ModelChoice& choice) const {
+std::string ServedNames::answer_name(const ModelChoice& choice) const {
   if (!choice.model.empty()) return choice.model;
   return choice.adapter_id.empty() ? base() : choice.adapter_id;
 }

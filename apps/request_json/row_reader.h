@@ -20,7 +20,7 @@ class RowReader {
 
   /// Refuses a field that is not one of `known`.
   void check_fields(std::span<const std::string_view> known) const;
-  /// The same, but for fields that are null.
+  /// check_fields, where fields that are null may have any name.
   void check_given_fields(std::span<const std::string_view> known) const;
 
   /// The field's value, or nullptr when it is absent or null.
@@ -45,5 +45,8 @@ class RowReader {
   const json& row_;
   const std::string where_;
 };
+
+/// The token ids in an array; errors begin with `what`, its name.
+[[nodiscard]] std::vector<int32_t> token_ids_of(const files::Json& array, const std::string& what);
 
 }  // namespace heddle::app

@@ -1,28 +1,25 @@
-#include "generate/chat_fields.h"
+#include "request_json/chat_fields.h"
 
 #include <algorithm>
+#include <memory>
 #include <span>
 #include <utility>
 
 #include "heddle/core/error.h"
 
-#include "files/json_text.h"
 #include "files/json_tree.h"
 #include "files/json_value.h"
-#include "nearest.h"
-#include "shown.h"
+#include "request_json/nearest.h"
+#include "request_json/shown.h"
 
 namespace heddle::app {
 namespace {
 
-using files::json_text;
 using files::json_type;
 using files::JsonArray;
 using files::JsonObject;
 using files::text_of;
 using json = files::Json;
-
-constexpr size_t kMaxDepth = 64;  // of a row, and so of its messages
 
 constexpr std::array<std::string_view, 9> kMessageFields = {
     "role",         "content",           "name",      "tool_calls", "prefix",
@@ -53,6 +50,13 @@ constexpr std::string_view kReserved[] = {"messages",
                                           "tokenizer_kwargs",
                                           "sanitize_control_tokens",
                                           "return_assistant_tokens_mask"};
+
+/// In memory of its own: what else the row has need not stay.
+JsonValue shared(const json& value) {
+  auto tree = std::make_shared<files::JsonTree>();
+  **tree = value;
+  return JsonValue(std::move(tree));
+}
 
 std::string place(const std::string& name, size_t i) {
   return name + "[" + std::to_string(i) + "]";
@@ -211,7 +215,7 @@ void read_messages(const RowReader& row, json list, Request& request, MessageFie
     }
   }
   if (!std::ranges::all_of(messages, is_plain)) {
-    request.messages_json = json_text(list);
+    request.messages_json = shared(list);
     return;
   }
   for (const json& message : messages) {
@@ -226,11 +230,11 @@ void add_system(const std::string& content, Request& request) {
     request.messages.insert(request.messages.begin(), {"system", content});
     return;
   }
-  files::JsonTree tree = files::parse_json(request.messages_json, "messages", {.depth = kMaxDepth});
-  JsonArray& messages = tree->as_array();
+  auto tree = std::make_shared<files::JsonTree>(request.messages_json.tree("messages"));
+  JsonArray& messages = (*tree)->as_array();
   if (files::is_text(messages.front().at("role"), "system")) return;
   messages.insert(messages.begin(), JsonObject{{"role", "system"}, {"content", content}});
-  request.messages_json = json_text(*tree);
+  request.messages_json = JsonValue(std::move(tree));
 }
 
 void read_chat_fields(const RowReader& row, Request& request) {
@@ -245,9 +249,14 @@ void read_chat_fields(const RowReader& row, Request& request) {
           where, " holds ", quote(variable.key()), ", which is a reserved name; leave it out");
     }
   }
-  request.tools_json = row.echoed("tools");
-  request.documents_json = row.echoed("documents");
-  request.template_kwargs_json = row.echoed("chat_template_kwargs");
+  const std::pair<const char*, JsonValue&> values[] = {
+      {"tools", request.tools_json},
+      {"documents", request.documents_json},
+      {"chat_template_kwargs", request.template_kwargs_json}};
+  for (const auto& [field, value] : values) {
+    const json* const given = row.find(field);
+    if (given != nullptr) value = shared(*given);
+  }
   request.add_generation_prompt =
       row.flag("add_generation_prompt", !request.continue_final_message);
   HEDDLE_CHECK(!request.add_generation_prompt || !request.continue_final_message, row.where(),

@@ -1,16 +1,14 @@
-#include "generate/fields/sampling_fields.h"
+#include "request_json/sampling_fields.h"
 
 #include <charconv>
 #include <limits>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "heddle/core/error.h"
 
-#include "files/json_text.h"
 #include "files/json_value.h"
-#include "shown.h"
+#include "request_json/shown.h"
 
 namespace heddle::app {
 namespace {
@@ -43,13 +41,7 @@ void read_token_ids(const RowReader& row, std::vector<int32_t>& ids) {
   if (value == nullptr) return;
   HEDDLE_CHECK(value->is_array(), row.where(), ": stop_token_ids is ", json_type(*value),
                ", expected an array of token ids");
-  ids.clear();
-  for (const json& entry : value->get_array()) {
-    const std::optional<int64_t> id = files::integer_in(entry, 0, kMaxToken);
-    HEDDLE_CHECK(id, row.where(), ": stop_token_ids holds ", files::json_text(entry),
-                 ", expected token ids");
-    ids.push_back(static_cast<int32_t>(*id));
-  }
+  ids = token_ids_of(*value, row.where() + ": stop_token_ids");
 }
 
 void read_bad_words(const RowReader& row, std::vector<std::string>& words) {
@@ -65,24 +57,6 @@ void read_bad_words(const RowReader& row, std::vector<std::string>& words) {
 }
 
 }  // namespace
-
-AnswerOptions complete_answer(AnswerOptions options, const GenerationDefaults& of_model) {
-  of_model.apply(options.sampling, options.max_tokens);
-  options.given.apply(options.sampling, options.max_tokens);
-  return options;
-}
-
-void set_answer_options(const AnswerOptions& options, Request& request) {
-  request.max_tokens = options.max_tokens;
-  request.sampling = options.sampling;
-  request.stop = options.stop;
-  request.logit_bias = options.logit_bias;
-  request.min_tokens = options.min_tokens;
-  request.stop_token_ids = options.stop_token_ids;
-  request.bad_words = options.bad_words;
-  request.top_logprobs = options.top_logprobs;
-  request.prompt_logprobs = options.prompt_logprobs;
-}
 
 void read_sampling_fields(const RowReader& row, Request& request) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();

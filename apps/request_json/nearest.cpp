@@ -1,4 +1,4 @@
-#include "nearest.h"
+#include "request_json/nearest.h"
 
 #include <algorithm>
 #include <utility>

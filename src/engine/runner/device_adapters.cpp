@@ -1,0 +1,132 @@
+#include "engine/runner/device_adapters.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "heddle/core/cuda_context.h"
+
+#include "engine/options/room_for.h"
+#include "engine/runner/engine_context.h"
+#include "model/adapters/finite_values.h"
+
+namespace heddle {
+namespace {
+
+constexpr const char* kLessOnDevice =
+    "a smaller kv_memory (--kv-memory) or adapter_memory (--adapter-memory)";
+
+}  // namespace
+
+DeviceAdapters::DeviceAdapters(const EngineContext& context, const model::Decoder& model)
+    : context_(context),
+      model_(model),
+      memory_(context.exec().device),
+      steps_so_far_(context.exec().device),
+      tables_{.layers = {model.config().dims(), model::LoraForm::of(context.exec().device.type,
+                                                                    model.weights().activations)},
+              .vocabularies = {}} {}
+
+int DeviceAdapters::max_rank_of(const model::Adapter& adapter) const {
+  int max_rank = 0;
+  for (const model::AdapterPair& pair : adapter.pairs()) {
+    max_rank = std::max(max_rank, tables_.layers.fitting_rank(pair.rank));
+  }
+  return max_rank;
+}
+
+std::vector<model::SliceAffine> DeviceAdapters::affines_of(const ExecContext& ctx,
+                                                           const model::Adapter& adapter) const {
+  return model::slice_affines(ctx, adapter, model_.config().block(), model_.weights());
+}
+
+/// The dtype to which weights of adapters are rounded on a GPU.
+std::optional<DType> DeviceAdapters::rounded_to() const {
+  if (context_.exec().device.type == DeviceType::kCpu) return {};
+  return model_.weights().activations;
+}
+
+AdapterData DeviceAdapters::prepare(const model::Adapter& adapter) const {
+  const ScopedDevice on_device(context_.exec().device);
+  const ExecContext ctx = context_.loading();
+  const model::DecoderWeights& weights = model_.weights();
+  model::check_finite(adapter, rounded_to());
+  return room_for("the adapter", kLessOnDevice, [&] {
+    return AdapterData{
+        .moving = {{.layers = tables_.layers.prepare(ctx, adapter, affines_of(ctx, adapter)),
+                    .vocabulary = model::AdapterVocabularies::make(
+                        ctx, adapter, weights.embedding, weights.output, model_.config().tied_head,
+                        weights.activations),
+                    .arrived = {}}},
+        .max_rank = max_rank_of(adapter)};
+  });
+}
+
+bool DeviceAdapters::can_stage(const model::Adapter& adapter) const {
+  return context_.exec().device.type != DeviceType::kCpu && adapter.embedding().is_empty() &&
+         adapter.head().is_empty();
+}
+
+AdapterData DeviceAdapters::stage(const model::Adapter& adapter, AdapterData old) const {
+  const ScopedDevice on_device(context_.exec().device);
+  const ExecContext ctx = context_.loading();
+  model::check_finite(adapter, rounded_to());
+  const auto memory = [&](size_t num_bytes) {
+    const bool is_as_large = old.host && old.host->num_bytes() == num_bytes;
+    StagingBytes reused = old.host ? old.host->release() : StagingBytes();
+    if (!is_as_large) reused = {};  // before more is allocated
+    if (!is_as_large || num_bytes == 0) return StagingBytes(ctx.device, num_bytes);
+    std::memset(reused.get(), 0, num_bytes);
+    return reused;
+  };
+  return room_for("a copy of the adapter in host memory",
+                  "a smaller adapter_host_memory (--adapter-host-memory)", [&] {
+                    return AdapterData{.host = tables_.layers.stage(
+                                           ctx, adapter, affines_of(ctx, adapter), memory),
+                                       .max_rank = max_rank_of(adapter)};
+                  });
+}
+
+int64_t DeviceAdapters::num_bytes(const model::Adapter& adapter) const {
+  return tables_.layers.num_bytes(adapter) + model::affine_bytes(adapter) +
+         model::vocabulary_bytes(adapter, model_.config().tied_head, rounded_to());
+}
+
+std::string_view DeviceAdapters::runs_alone(const model::Adapter& adapter) const {
+  const ScopedDevice on_device(context_.exec().device);
+  const model::DecoderWeights& weights = model_.weights();
+  return model::without_sum(context_.loading(), adapter, weights.embedding, weights.output);
+}
+
+void DeviceAdapters::begin_move(AdapterData& adapter) {
+  const ScopedDevice on_device(context_.exec().device);
+  const ExecContext ctx = context_.moving();
+  AdapterData::Moving moving{.layers = {}, .vocabulary = {}, .arrived = DeviceEvent(ctx.device)};
+  // Memory that was freed in the order of the steps may be reused after them.
+  steps_so_far_.record(context_.exec());
+  steps_so_far_.hold(ctx);
+  moving.layers = model::LoraTables::place(
+      ctx, *adapter.host, room_for("the adapter", kLessOnDevice, [&] {
+        return memory_.allocate(ctx, context_.exec().stream, adapter.host->num_bytes());
+      }));
+  moving.arrived->record(ctx);
+  adapter.moving = std::move(moving);
+}
+
+void DeviceAdapters::add(AdapterData& adapter) {
+  auto slot = std::make_shared<int32_t>(kNoAdapter);
+  tables_.vocabularies.reserve();
+  *slot = tables_.layers.add(context_.exec(), std::move(adapter.moving->layers));
+  tables_.vocabularies.put(*slot, std::move(adapter.moving->vocabulary));
+  adapter.moving.reset();
+  adapter.slot = std::move(slot);
+}
+
+void DeviceAdapters::remove(AdapterData& adapter) noexcept {
+  const ScopedDevice on_device(context_.exec().device);
+  tables_.layers.remove(context_.exec(), *adapter.slot);
+  tables_.vocabularies.put(*adapter.slot, {});
+  adapter.slot = nullptr;
+}
+
+}  // namespace heddle

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "heddle/ops/lora.h"
+
+#include "core/device_graph.h"
+#include "core/device_pool.h"
+#include "model/adapters/lora_tables.h"
+#include "model/decoder/decoder.h"
+
+namespace heddle {
+
+class EngineContext;
+
+/// Where the weights of an adapter are.
+enum class AdapterStage : uint8_t {
+  kStored,    // in its files; they must be read before they can move to the device
+  kReading,   // the read is in flight
+  kStaged,    // they can move to the device
+  kMoving,    // the copy is in flight; its memory on the device is reserved
+  kResident,  // on the device, in a slot
+};
+
+/// The slot of an adapter that is resident. A running row holds it, so that the adapter stays.
+using WeightsHold = std::shared_ptr<const int32_t>;
+
+/// The weights of one adapter: kStored where there is nothing but the files, kStaged, kMoving or
+/// kResident. A copy in host memory may stay while they are on the device.
+struct AdapterData {
+  /// What is on the device before it has a slot.
+  struct Moving {
+    model::LoraTables::Prepared layers;
+    model::AdapterVocabularies::Tables vocabulary;
+    std::optional<DeviceEvent> arrived;  // of the copy in flight; absent: it is complete
+  };
+
+  std::optional<model::LoraTables::HostCopy> host{};
+  std::optional<Moving> moving{};
+  WeightsHold slot{};  // of kResident
+  int max_rank = 0;    // that it takes up in the tables
+
+  [[nodiscard]] AdapterStage stage() const {
+    if (slot != nullptr) return AdapterStage::kResident;
+    if (moving) return AdapterStage::kMoving;
+    return host ? AdapterStage::kStaged : AdapterStage::kStored;
+  }
+};
+
+/// The adapters on the engine's device, in the tables that steps read, and how they come there.
+class DeviceAdapters {
+ public:
+  /// Both outlive it.
+  DeviceAdapters(const EngineContext& context, const model::Decoder& model);
+
+  [[nodiscard]] const model::LoadedAdapters& tables() const { return tables_; }
+
+  // In any thread, concurrently with steps; the adapter fits the model.
+
+  /// Copies the adapter to the device and waits for that.
+  [[nodiscard]] AdapterData prepare(const model::Adapter& adapter) const;
+  /// Whether the adapter can be staged: on a GPU, without an embedding and a head of its own.
+  [[nodiscard]] bool can_stage(const model::Adapter& adapter) const;
+  /// Copies it to host memory from which the device copies: that of `old` where it is as large.
+  [[nodiscard]] AdapterData stage(const model::Adapter& adapter, AdapterData old) const;
+  /// Bytes that the adapter takes, at most.
+  [[nodiscard]] int64_t num_bytes(const model::Adapter& adapter) const;
+  /// The setting of an adapter because of which no list but that of itself with scale 1 may have
+  /// it; empty: there is none. aLoRA, whose sum begins within a prompt, is not looked at.
+  [[nodiscard]] std::string_view runs_alone(const model::Adapter& adapter) const;
+
+  // Between two steps:
+
+  /// Begins the copy of staged weights on a stream of its own, after the steps that may still read
+  /// the memory of adapters that were removed. The copy in host memory stays until it is complete.
+  void begin_move(AdapterData& adapter);
+  /// Gives weights that have arrived a slot. Where it throws, the tables are as they were.
+  void add(AdapterData& adapter);
+  /// Takes weights that no row uses off the device.
+  void remove(AdapterData& adapter) noexcept;
+
+ private:
+  [[nodiscard]] int max_rank_of(const model::Adapter& adapter) const;
+  [[nodiscard]] std::vector<model::SliceAffine> affines_of(const ExecContext& ctx,
+                                                           const model::Adapter& adapter) const;
+  [[nodiscard]] std::optional<DType> rounded_to() const;
+
+  const EngineContext& context_;
+  const model::Decoder& model_;
+  DevicePool memory_;         // of those that were moved
+  DeviceEvent steps_so_far_;  // when the last move was begun
+  model::LoadedAdapters tables_;
+};
+
+}  // namespace heddle
