@@ -11,6 +11,7 @@
 #include "files/json_tree.h"
 #include "files/json_value.h"
 #include "files/printable.h"
+#include "model/config/words.h"
 #include "model/continued_message.h"
 
 namespace heddle::model {
@@ -42,26 +43,10 @@ constexpr std::pair<const char*, std::string_view> kRoles[] = {
     {"mask_token", "tokenizer.ggml.mask_token_id"}};
 
 /// Tokens that llama.cpp lets end an answer by their text, whatever the file says of them.
-constexpr std::string_view kEndTexts[] = {"<|eot_id|>",
-                                          "<|im_end|>",
-                                          "<|end|>",
-                                          "<|return|>",
-                                          "<|call|>",
-                                          "<|flush|>",
-                                          "<|calls|>",
-                                          "<end_of_turn>",
-                                          "<|endoftext|>",
-                                          "</s>",
-                                          "<|eom_id|>",
-                                          "<EOT>",
-                                          "_<EOT>",
-                                          "[EOT]",
-                                          "[EOS]",
-                                          "<|end_of_text|>",
-                                          "<end_of_utterance>",
-                                          "<eos>",
-                                          "<turn|>",
-                                          "<|tool_response>"};
+constexpr std::string_view kEndTexts =
+    "<|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn> "
+    "<|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> "
+    "<eos> <turn|> <|tool_response>";
 /// Where a vocabulary has both of the first, the third ends a part of an answer alone.
 constexpr std::string_view kHarmony[] = {"<|return|>", "<|call|>", "<|end|>"};
 
@@ -69,8 +54,8 @@ constexpr std::string_view kHarmony[] = {"<|return|>", "<|call|>", "<|end|>"};
 /// model, such as "</s>" in the vocabulary of Qwen.
 class EndTexts {
  public:
-  explicit EndTexts(const files::GgufFile& file)
-      : texts_(std::begin(kEndTexts), std::end(kEndTexts)) {
+  explicit EndTexts(const files::GgufFile& file) {
+    for_words(kEndTexts, [&](std::string_view text) { texts_.push_back(text); });
     if (file.find(kMerges) == nullptr) return;
     for (const std::string_view merge : file.get_array<std::string_view>(kMerges)) {
       if (merge.size() > kLongest || merge.empty()) continue;

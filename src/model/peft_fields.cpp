@@ -1,61 +1,36 @@
 #include "model/peft_fields.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "files/edit_distance.h"
 #include "files/printable.h"
+#include "model/config/words.h"
 
 namespace heddle::model {
 namespace {
 
-using Kind = AdapterField::Kind;
+using Kind = AdapterFieldKind;
 
-/// The fields of LoraConfig of PEFT 0.21, and below them those of versions before.
-constexpr AdapterField kFields[] = {
-    {"alora_invocation_tokens", Kind::kRead},
-    {"alpha_pattern", Kind::kRead},
-    {"arrow_config", Kind::kRead},
-    {"auto_mapping", Kind::kObject},
-    {"base_model_name_or_path", Kind::kRead},
-    {"bias", Kind::kRead},
-    {"corda_config", Kind::kObject},
-    {"ensure_weight_tying", Kind::kRead},
-    {"eva_config", Kind::kObject},
-    {"exclude_modules", Kind::kRead},
-    {"fan_in_fan_out", Kind::kRead},
-    {"inference_mode", Kind::kFlag},
-    {"init_lora_weights", Kind::kRead},
-    {"kasa_config", Kind::kRead},
-    {"layer_replication", Kind::kRead},
-    {"layers_pattern", Kind::kRead},
-    {"layers_to_transform", Kind::kRead},
-    {"loftq_config", Kind::kObject},
-    {"lora_alpha", Kind::kRead},
-    {"lora_bias", Kind::kRead},
-    {"lora_dropout", Kind::kNumber},
-    {"lora_ga_config", Kind::kObject},
-    {"megatron_config", Kind::kRead},
-    {"megatron_core", Kind::kText},
-    {"modules_to_save", Kind::kRead},
-    {"monteclora_config", Kind::kRead},
-    {"peft_type", Kind::kRead},
-    {"peft_version", Kind::kText},
-    {"qalora_group_size", Kind::kNumber},
-    {"r", Kind::kRead},
-    {"rank_pattern", Kind::kRead},
-    {"revision", Kind::kText},
-    {"runtime_config", Kind::kObject},
-    {"target_modules", Kind::kRead},
-    {"target_parameters", Kind::kRead},
-    {"task_type", Kind::kText},
-    {"trainable_token_indices", Kind::kRead},
-    {"use_bdlora", Kind::kRead},
-    {"use_dora", Kind::kRead},
-    {"use_qalora", Kind::kRead},
-    {"use_rslora", Kind::kRead},
-    {"velora_config", Kind::kObject},
-    {"enable_lora", Kind::kRead},    // of 0.2 and before: merged layers, refused where set
-    {"merge_weights", Kind::kFlag},  // of 0.2 and before: when to merge
+struct Fields {
+  Kind kind;
+  std::string_view names;  // separated by spaces
+};
+/// The fields of LoraConfig of PEFT 0.21, and of 0.2 and before enable_lora (merged layers, refused
+/// where set) and merge_weights (when to merge).
+constexpr Fields kFields[] = {
+    {Kind::kRead,
+     "alora_invocation_tokens alpha_pattern arrow_config base_model_name_or_path bias "
+     "ensure_weight_tying exclude_modules fan_in_fan_out init_lora_weights kasa_config "
+     "layer_replication layers_pattern layers_to_transform lora_alpha lora_bias megatron_config "
+     "modules_to_save monteclora_config peft_type r rank_pattern target_modules "
+     "target_parameters trainable_token_indices use_bdlora use_dora use_qalora use_rslora "
+     "enable_lora"},
+    {Kind::kObject,
+     "auto_mapping corda_config eva_config loftq_config lora_ga_config runtime_config "
+     "velora_config"},
+    {Kind::kFlag, "inference_mode merge_weights"},
+    {Kind::kNumber, "lora_dropout qalora_group_size"},
+    {Kind::kText, "megatron_core peft_version revision task_type"},
 };
 
 constexpr size_t kNear = 2;      // edits of a slip
@@ -63,9 +38,11 @@ constexpr size_t kLongest = 64;  // bytes; longer names are near none
 
 }  // namespace
 
-const AdapterField* find_adapter_field(std::string_view name) {
-  const auto* const found = std::ranges::find(kFields, name, &AdapterField::name);
-  return found == std::ranges::end(kFields) ? nullptr : found;
+std::optional<AdapterFieldKind> find_adapter_field(std::string_view name) {
+  for (const auto& [kind, names] : kFields) {
+    if (is_word_of(names, name)) return kind;
+  }
+  return std::nullopt;
 }
 
 std::string unknown_adapter_field(const std::string& path, std::string_view name) {
@@ -74,12 +51,16 @@ std::string unknown_adapter_field(const std::string& path, std::string_view name
   if (name.size() > kLongest) return text;
   std::string_view best;
   size_t least = kNear + 1;
-  for (const AdapterField& field : kFields) {
-    const size_t distance = files::edit_distance(name, field.name);
-    // Two edits make any name of a few letters out of any other.
-    if (distance >= least || 3 * distance > field.name.size()) continue;
-    least = distance;
-    best = field.name;
+  for (const Fields& fields : kFields) {
+    for_words(fields.names, [&](std::string_view field) {
+      const size_t distance = files::edit_distance(name, field);
+      // Two edits make any name of a few letters out of any other.
+      if (distance > kNear || 3 * distance > field.size()) return;
+      if (std::pair(distance, field) < std::pair(least, best)) {
+        least = distance;
+        best = field;
+      }
+    });
   }
   if (best.empty()) return text;
   return text + "; did you mean " + std::string(best) + '?';

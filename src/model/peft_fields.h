@@ -1,24 +1,20 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace heddle::model {
 
-/// A field of adapter_config.json that PEFT writes, or has written.
-struct AdapterField {
-  /// Whether heddle reads it, or else the type that it must have: it does not change what the
-  /// adapter computes.
-  enum class Kind : uint8_t { kRead, kText, kNumber, kFlag, kObject };
-  std::string_view name;
-  Kind kind;
-};
+/// Of a field of adapter_config.json that PEFT writes, or has written: whether heddle reads it, or
+/// else the type that it must have, since it does not change what the adapter computes.
+enum class AdapterFieldKind : uint8_t { kRead, kText, kNumber, kFlag, kObject };
 
-/// Null where it is none of them.
-[[nodiscard]] const AdapterField* find_adapter_field(std::string_view name);
+/// Nothing where it is no such field.
+[[nodiscard]] std::optional<AdapterFieldKind> find_adapter_field(std::string_view name);
 
-/// What to say of a field that is none of them, with the name that was meant where one is near.
+/// The warning for another field, with the name that was probably meant.
 [[nodiscard]] std::string unknown_adapter_field(const std::string& path, std::string_view name);
 
 }  // namespace heddle::model

@@ -128,27 +128,19 @@ class ConfigReader {
     for (const auto& member : root_.get_object()) {
       const std::string field(member.key());
       const Json& value = member.value();
-      const AdapterField* const known = find_adapter_field(field);
-      if (known == nullptr) {
+      const auto known = find_adapter_field(field);
+      if (!known) {
         config_.warnings.push_back(unknown_adapter_field(config_.path, field));
         continue;
       }
       if (value.is_null()) continue;
-      switch (known->kind) {
-        case AdapterField::Kind::kRead: break;
-        case AdapterField::Kind::kText:
-          if (!value.is_string()) wrong(field, value, "a string");
-          break;
-        case AdapterField::Kind::kNumber:
-          if (!value.is_number()) wrong(field, value, "a number");
-          break;
-        case AdapterField::Kind::kFlag:
-          if (!value.is_bool()) wrong(field, value, "true or false");
-          break;
-        case AdapterField::Kind::kObject:
-          if (!value.is_object()) wrong(field, value, "an object");
-          break;
-      }
+      const auto expect = [&, own = *known](AdapterFieldKind kind, bool is_of, const char* type) {
+        if (own == kind && !is_of) wrong(field, value, type);
+      };
+      expect(AdapterFieldKind::kText, value.is_string(), "a string");
+      expect(AdapterFieldKind::kNumber, value.is_number(), "a number");
+      expect(AdapterFieldKind::kFlag, value.is_bool(), "true or false");
+      expect(AdapterFieldKind::kObject, value.is_object(), "an object");
     }
   }
 
@@ -359,7 +351,7 @@ bool ModuleSet::contains(std::string_view module) const {
     MatchSteps steps;
     return expression->matches(module, steps);
   }
-  for (;;) {  // the module's name, then what is behind each of its dots
+  for (;;) {  // the module's name, then what follows each of its dots
     if (names.contains(module)) return true;
     const size_t dot = module.find('.');
     if (dot == module.npos) return false;

@@ -1,7 +1,6 @@
 #include "model/config/setting_types.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "heddle/core/error.h"
@@ -9,6 +8,7 @@
 #include "files/json_text.h"
 #include "files/json_value.h"
 #include "files/printable.h"
+#include "model/config/words.h"
 
 namespace heddle::model {
 namespace {
@@ -16,183 +16,83 @@ namespace {
 constexpr unsigned kIds = kInteger | kList;
 constexpr unsigned kToken = kText | kObject;
 
-// Those that say nothing of what is computed come first.
-constexpr size_t kNumNeutral = 52;
-constexpr std::array kModelSettings = std::to_array<SettingType>({
-    {"_attn_implementation_autoset", kFlag},
-    {"_name_or_path", kText},
-    {"_sliding_window_pattern", kInteger},  // layer_types say it
-    {"architectures", kList},
-    {"attention_dropout", kNumber},
-    {"auto_map", kObject},
-    {"boi_token_index", kInteger},
-    {"bos_token_id", kIds},
-    {"cache_implementation", kText},
-    {"chunk_size_feed_forward", kInteger},
-    {"dtype", kText},
-    {"embd_pdrop", kNumber},
-    {"eoi_token_index", kInteger},
-    {"eos_token_id", kIds},
-    {"id2label", kObject},
-    {"image_token_id", kInteger},
-    {"image_token_index", kInteger},
-    {"initializer_range", kNumber},
-    {"is_encoder_decoder", kFlag},
-    {"label2id", kObject},
-    {"mm_tokens_per_image", kInteger},
-    {"model_type", kText},
-    {"multimodal_projector_bias", kFlag},
-    {"output_attentions", kFlag},
-    {"output_hidden_states", kFlag},
-    {"pad_token_id", kIds},
-    {"pretraining_tp", kInteger},
-    {"problem_type", kText},
-    {"projector_hidden_act", kText},
-    {"resid_pdrop", kNumber},
-    {"return_dict", kFlag},
-    {"sep_token_id", kIds},
-    {"spatial_merge_size", kInteger},
-    {"task_specific_params", kObject},
-    {"text_config", kObject},
-    {"tokenizer_class", kText},
-    {"torch_dtype", kText},
-    {"transformers_version", kText},
-    {"unsloth_fixed", kFlag},
-    {"unsloth_version", kText},
-    {"use_cache", kFlag},
-    {"video_token_id", kInteger},
-    {"video_token_index", kInteger},
-    {"vision_config", kObject},
-    {"vision_end_token_id", kInteger},
-    {"vision_feature_layer", kInteger | kList},
-    {"vision_start_token_id", kInteger},
-    {"vision_token_id", kInteger},
-    {"audio_token_id", kInteger},
-    {"finetuning_task", kText},
-    {"prefix", kText},
-    {"torchscript", kFlag},
-    // What is read, by some families or all.
-    {"attention_bias", kFlag},
-    {"attention_multiplier", kNumber},
-    {"attn_logit_softcapping", kNumber},
-    {"embedding_multiplier", kNumber},
-    {"final_logit_softcapping", kNumber},
-    {"head_dim", kInteger},
-    {"hidden_act", kText},
-    {"hidden_activation", kText},
-    {"hidden_size", kInteger},
-    {"intermediate_size", kInteger},
-    {"layer_types", kList},
-    {"logits_scaling", kNumber},
-    {"max_position_embeddings", kInteger},
-    {"max_window_layers", kInteger},
-    {"mlp_bias", kFlag},
-    {"no_rope_layer_interval", kInteger},
-    {"no_rope_layers", kList},
-    {"num_attention_heads", kInteger},
-    {"num_experts", kInteger},
-    {"num_hidden_layers", kInteger},
-    {"num_key_value_heads", kInteger},
-    {"num_local_experts", kInteger},
-    {"original_max_position_embeddings", kInteger},
-    {"partial_rotary_factor", kNumber},
-    {"quantization_config", kObject},
-    {"query_pre_attn_scalar", kNumber},
-    {"residual_multiplier", kNumber},
-    {"rms_norm_eps", kNumber},
-    {"rope_local_base_freq", kNumber},
-    {"rope_parameters", kObject},
-    {"rope_scaling", kObject},
-    {"rope_theta", kNumber},
-    {"sliding_window", kInteger},
-    {"sliding_window_pattern", kInteger},
-    {"tie_word_embeddings", kFlag},
-    {"use_bidirectional_attention", kFlag},
-    {"use_sliding_window", kFlag},
-    {"vocab_size", kInteger},
-});
-static_assert(kModelSettings[kNumNeutral].name == "attention_bias");
+// Of config.json, by type: settings that do not change what text models compute, or that repeat
+// others (_sliding_window_pattern repeats layer_types).
+constexpr SettingTypes kNeutralSettings[] = {
+    {kFlag,
+     "_attn_implementation_autoset is_encoder_decoder multimodal_projector_bias "
+     "output_attentions output_hidden_states return_dict unsloth_fixed use_cache torchscript"},
+    {kText,
+     "_name_or_path cache_implementation dtype model_type problem_type projector_hidden_act "
+     "tokenizer_class torch_dtype transformers_version unsloth_version finetuning_task prefix"},
+    {kInteger,
+     "_sliding_window_pattern boi_token_index chunk_size_feed_forward eoi_token_index "
+     "image_token_id image_token_index mm_tokens_per_image pretraining_tp spatial_merge_size "
+     "video_token_id video_token_index vision_end_token_id vision_start_token_id vision_token_id "
+     "audio_token_id"},
+    {kList, "architectures"},
+    {kNumber, "attention_dropout embd_pdrop initializer_range resid_pdrop"},
+    {kObject, "auto_map id2label label2id task_specific_params text_config vision_config"},
+    {kIds, "bos_token_id eos_token_id pad_token_id sep_token_id"},
+    {kInteger | kList, "vision_feature_layer"},
+};
 
-constexpr std::array kRopeSettings = std::to_array<SettingType>({
-    {"attention_factor", kNumber},
-    {"beta_fast", kNumber},
-    {"beta_slow", kNumber},
-    {"factor", kNumber},
-    {"full_attention", kObject},
-    {"high_freq_factor", kNumber},
-    {"long_factor", kList},
-    {"low_freq_factor", kNumber},
-    {"mrope_interleaved", kFlag},
-    {"mrope_section", kList},
-    {"mscale", kNumber},
-    {"mscale_all_dim", kNumber},
-    {"original_max_position_embeddings", kInteger},
-    {"partial_rotary_factor", kNumber},
-    {"rope_theta", kNumber},
-    {"rope_type", kText},
-    {"short_factor", kList},
-    {"sliding_attention", kObject},
-    {"truncate", kFlag},
-    {"type", kText},
-});
+// Those that some family reads.
+constexpr SettingTypes kReadSettings[] = {
+    {kFlag,
+     "attention_bias mlp_bias tie_word_embeddings use_bidirectional_attention use_sliding_window"},
+    {kNumber,
+     "attention_multiplier attn_logit_softcapping embedding_multiplier final_logit_softcapping "
+     "logits_scaling partial_rotary_factor query_pre_attn_scalar residual_multiplier "
+     "rms_norm_eps rope_local_base_freq rope_theta"},
+    {kInteger,
+     "head_dim hidden_size intermediate_size max_position_embeddings max_window_layers "
+     "no_rope_layer_interval num_attention_heads num_experts num_hidden_layers "
+     "num_key_value_heads num_local_experts original_max_position_embeddings sliding_window "
+     "sliding_window_pattern vocab_size"},
+    {kText, "hidden_act hidden_activation"},
+    {kList, "layer_types no_rope_layers"},
+    {kObject, "quantization_config rope_parameters rope_scaling"},
+};
 
-constexpr std::array kGenerationSettings = std::to_array<SettingType>({
-    {"bos_token_id", kIds},
-    {"cache_implementation", kText},
-    {"diversity_penalty", kNumber},
-    {"do_sample", kFlag},
-    {"early_stopping", kFlag | kText},
-    {"eos_token_id", kIds},
-    {"length_penalty", kNumber},
-    {"max_length", kInteger},
-    {"max_new_tokens", kInteger},
-    {"min_length", kInteger},
-    {"min_new_tokens", kInteger},
-    {"min_p", kNumber},
-    {"no_repeat_ngram_size", kInteger},
-    {"num_beams", kInteger},
-    {"num_return_sequences", kInteger},
-    {"pad_token_id", kIds},
-    {"presence_penalty", kNumber},
-    {"frequency_penalty", kNumber},
-    {"repetition_penalty", kNumber},
-    {"stop_strings", kText | kList},
-    {"suppress_tokens", kList},
-    {"temperature", kNumber},
-    {"top_k", kInteger},
-    {"top_p", kNumber},
-    {"transformers_version", kText},
-    {"trust_remote_code", kFlag},
-    {"typical_p", kNumber},
-    {"use_cache", kFlag},
-    {"_from_model_config", kFlag},
-});
+constexpr SettingTypes kRopeSettings[] = {
+    {kNumber,
+     "attention_factor beta_fast beta_slow factor high_freq_factor low_freq_factor mscale "
+     "mscale_all_dim partial_rotary_factor rope_theta"},
+    {kObject, "full_attention sliding_attention"},
+    {kList, "long_factor mrope_section short_factor"},
+    {kFlag, "mrope_interleaved truncate"},
+    {kInteger, "original_max_position_embeddings"},
+    {kText, "rope_type type"},
+};
 
-constexpr std::array kTokenizerSettings = std::to_array<SettingType>({
-    {"add_bos_token", kFlag},
-    {"add_eos_token", kFlag},
-    {"add_prefix_space", kFlag},
-    {"added_tokens_decoder", kObject},
-    {"additional_special_tokens", kList},
-    {"bos_token", kToken},
-    {"chat_template", kText | kList | kObject},
-    {"clean_up_tokenization_spaces", kFlag},
-    {"cls_token", kToken},
-    {"eos_token", kToken},
-    {"extra_special_tokens", kList | kObject},
-    {"legacy", kFlag},
-    {"mask_token", kToken},
-    {"model_max_length", kNumber},
-    {"pad_token", kToken},
-    {"padding_side", kText},
-    {"sep_token", kToken},
-    {"sp_model_kwargs", kObject},
-    {"split_special_tokens", kFlag},
-    {"tokenizer_class", kText},
-    {"truncation_side", kText},
-    {"unk_token", kToken},
-    {"use_default_system_prompt", kFlag},
-});
+constexpr SettingTypes kGenerationSettings[] = {
+    {kIds, "bos_token_id eos_token_id pad_token_id"},
+    {kText, "cache_implementation transformers_version"},
+    {kNumber,
+     "diversity_penalty length_penalty min_p presence_penalty frequency_penalty "
+     "repetition_penalty temperature top_p typical_p"},
+    {kFlag, "do_sample trust_remote_code use_cache _from_model_config"},
+    {kFlag | kText, "early_stopping"},
+    {kInteger,
+     "max_length max_new_tokens min_length min_new_tokens no_repeat_ngram_size num_beams "
+     "num_return_sequences top_k"},
+    {kText | kList, "stop_strings"},
+    {kList, "suppress_tokens"},
+};
+
+constexpr SettingTypes kTokenizerSettings[] = {
+    {kFlag,
+     "add_bos_token add_eos_token add_prefix_space clean_up_tokenization_spaces legacy "
+     "split_special_tokens use_default_system_prompt"},
+    {kObject, "added_tokens_decoder sp_model_kwargs"},
+    {kList, "additional_special_tokens"},
+    {kToken, "bos_token cls_token eos_token mask_token pad_token sep_token unk_token"},
+    {kText | kList | kObject, "chat_template"},
+    {kList | kObject, "extra_special_tokens"},
+    {kNumber, "model_max_length"},
+    {kText, "padding_side tokenizer_class truncation_side"},
+};
 
 bool is_of(const files::Json& value, unsigned kinds) {
   if (value.is_null()) return true;
@@ -219,14 +119,18 @@ std::string names_of(unsigned kinds) {
   return names;
 }
 
+bool knows(std::span<const SettingTypes> types, std::string_view name) {
+  return std::ranges::any_of(
+      types, [&](const SettingTypes& type) { return is_word_of(type.names, name); });
+}
+
 void add_unknown(const files::Json& rope, const std::string& where,
                  std::vector<std::string>& unknown) {
   if (!rope.is_object()) return;
   for (const auto& member : rope.get_object()) {
     const std::string key(member.key());
     const files::Json& value = member.value();
-    const bool is_known =
-        std::ranges::find(kRopeSettings, key, &SettingType::name) != std::end(kRopeSettings);
+    const bool is_known = knows(kRopeSettings, key);
     if (is_known && value.is_object()) add_unknown(value, where + key + ".", unknown);
     if (!is_known && !value.is_null()) unknown.push_back(where + key);
   }
@@ -249,24 +153,21 @@ void check_rotations(const files::Json& object, const std::string& where) {
 }  // namespace
 
 void check_setting_types(const files::Json& object, const std::string& where,
-                         std::span<const SettingType> types) {
-  for (const SettingType& type : types) {
-    const files::Json* const found = files::find_member(object, type.name);
-    if (found == nullptr || is_of(*found, type.kinds)) continue;
-    throw_error(ErrorCode::kInvalidArgument, where, type.name, " is ",
-                files::printable(files::json_text(*found)), ", expected ", names_of(type.kinds));
+                         std::span<const SettingTypes> types) {
+  for (const auto& [kinds, names] : types) {
+    for_words(names, [&, expected = kinds](std::string_view name) {
+      const files::Json* const found = files::find_member(object, name);
+      if (found == nullptr || is_of(*found, expected)) return;
+      throw_error(ErrorCode::kInvalidArgument, where, name, " is ",
+                  files::printable(files::json_text(*found)), ", expected ", names_of(expected));
+    });
   }
 }
 
-std::span<const SettingType> model_setting_types() { return kModelSettings; }
-std::span<const SettingType> rope_setting_types() { return kRopeSettings; }
-std::span<const SettingType> generation_setting_types() { return kGenerationSettings; }
-std::span<const SettingType> tokenizer_setting_types() { return kTokenizerSettings; }
+std::span<const SettingTypes> generation_setting_types() { return kGenerationSettings; }
+std::span<const SettingTypes> tokenizer_setting_types() { return kTokenizerSettings; }
 
-bool is_neutral_setting(std::string_view name) {
-  const auto neutral = std::span(kModelSettings).first(kNumNeutral);
-  return std::ranges::find(neutral, name, &SettingType::name) != neutral.end();
-}
+bool is_neutral_setting(std::string_view name) { return knows(kNeutralSettings, name); }
 
 std::vector<std::string> unknown_rope_settings(const files::Json& config) {
   std::vector<std::string> unknown;
@@ -283,13 +184,15 @@ std::vector<std::string> unknown_rope_settings(const files::Json& config) {
 }
 
 void check_config_types(const files::Json& config, const std::string& path) {
-  const std::string where = path + ": ";
-  check_setting_types(config, where, kModelSettings);
-  check_rotations(config, where);
+  const auto check = [](const files::Json& object, const std::string& where) {
+    check_setting_types(object, where, kNeutralSettings);
+    check_setting_types(object, where, kReadSettings);
+    check_rotations(object, where);
+  };
+  check(config, path + ": ");
   const files::Json* const text = files::find_member(config, "text_config");
   if (text == nullptr || text->is_null()) return;
-  check_setting_types(*text, where + "text_config.", kModelSettings);
-  check_rotations(*text, where + "text_config.");
+  check(*text, path + ": text_config.");
 }
 
 }  // namespace heddle::model

@@ -19,28 +19,25 @@ enum SettingKind : unsigned {
   kObject = 1u << 5,
 };
 
-struct SettingType {
-  std::string_view name;
+/// Settings of one type: names that spaces separate.
+struct SettingTypes {
   unsigned kinds;
+  std::string_view names;
 };
 
 /// Error(kInvalidArgument) that names file, field and value where a member of the object that the
 /// table knows is of another kind: also where nothing would read it, so that no setting is void
 /// because of its type. `where` comes before a name: "config.json: text_config.".
 void check_setting_types(const files::Json& object, const std::string& where,
-                         std::span<const SettingType> types);
+                         std::span<const SettingTypes> types);
 
-/// What is known of config.json and of a text_config in it.
-[[nodiscard]] std::span<const SettingType> model_setting_types();
 /// Whether a setting of config.json says nothing of what text models compute, or what is said
 /// elsewhere.
 [[nodiscard]] bool is_neutral_setting(std::string_view name);
-/// Of rope_scaling and rope_parameters.
-[[nodiscard]] std::span<const SettingType> rope_setting_types();
 /// Of generation_config.json.
-[[nodiscard]] std::span<const SettingType> generation_setting_types();
+[[nodiscard]] std::span<const SettingTypes> generation_setting_types();
 /// Of tokenizer_config.json and special_tokens_map.json.
-[[nodiscard]] std::span<const SettingType> tokenizer_setting_types();
+[[nodiscard]] std::span<const SettingTypes> tokenizer_setting_types();
 
 /// Members of rope_scaling and rope_parameters of a config.json, or of its text_config, that heddle
 /// knows nothing of: "rope_scaling.new".

@@ -347,7 +347,7 @@ TEST(AdapterConfig, ReadsSixtyFourHonestExpressions) {
   EXPECT_EQ(config.rank_of("model.layers.163.mlp.down_proj"), 2);
 }
 
-/// The modules of `num_layers` layers are asked for all that the file says of them.
+/// Looks up all that the file says of the modules of `num_layers` layers.
 void ask(const AdapterConfig& config, int num_layers) {
   for (int layer = 0; layer < num_layers; ++layer) {
     const std::string module = "model.layers." + std::to_string(layer) + ".self_attn.q_proj";
@@ -387,7 +387,7 @@ TEST(AdapterConfig, TakesTimeInProportionToItsFields) {
   }
 }
 
-/// What is read once is asked for once for each tensor, so the product of a long list and many
+/// What is read once is looked up for each tensor, so the product of a long list and many
 /// tensors counts as well.
 TEST(AdapterConfig, AsksOfALongListInNoMoreTimeThanOfAShortOne) {
   const auto config_of = [](int n) {
@@ -410,31 +410,32 @@ TEST(AdapterConfig, QuotesLittleOfTheFile) {
       ask(config, 1);
     });
   };
-  for (const char* field : {"r",
-                            "lora_alpha",
-                            "use_rslora",
-                            "fan_in_fan_out",
-                            "target_modules",
-                            "exclude_modules",
-                            "layers_to_transform",
-                            "layers_pattern",
-                            "rank_pattern",
-                            "alpha_pattern",
-                            "use_dora",
-                            "lora_bias",
-                            "modules_to_save",
-                            "trainable_token_indices",
-                            "target_parameters",
-                            "layer_replication",
-                            "alora_invocation_tokens",
-                            "use_qalora",
-                            "use_bdlora",
-                            "arrow_config",
-                            "kasa_config",
-                            "monteclora_config",
-                            "megatron_config",
-                            "bias",
-                            "peft_type"}) {
+  constexpr const char* kFields[] = {"r",
+                                     "lora_alpha",
+                                     "use_rslora",
+                                     "fan_in_fan_out",
+                                     "target_modules",
+                                     "exclude_modules",
+                                     "layers_to_transform",
+                                     "layers_pattern",
+                                     "rank_pattern",
+                                     "alpha_pattern",
+                                     "use_dora",
+                                     "lora_bias",
+                                     "modules_to_save",
+                                     "trainable_token_indices",
+                                     "target_parameters",
+                                     "layer_replication",
+                                     "alora_invocation_tokens",
+                                     "use_qalora",
+                                     "use_bdlora",
+                                     "arrow_config",
+                                     "kasa_config",
+                                     "monteclora_config",
+                                     "megatron_config",
+                                     "bias",
+                                     "peft_type"};
+  for (const char* field : kFields) {
     const std::string name = std::string("\"") + field + "\": ";
     refused(name + text);
     refused(name + "[[" + text + "]]");

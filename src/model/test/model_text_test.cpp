@@ -17,9 +17,11 @@ namespace {
 using files::GgufFile;
 using testing::GgufBuilder;
 
+GgufFile open(const std::string& bytes) { return {std::as_bytes(std::span(bytes)), "m.gguf"}; }
+
 /// Reads all that a model file says besides its weights.
 void read_all(const std::string& bytes) {
-  const GgufFile file(std::as_bytes(std::span(bytes.data(), bytes.size())), "m.gguf");
+  const GgufFile file = open(bytes);
   (void)GgufModel(std::as_bytes(std::span(bytes)), "m.gguf");
   const tokenizer::Tokenizer tokenizer(read_vocabulary(file));
   (void)read_end_tokens(file);
@@ -34,7 +36,7 @@ constexpr const char* kStrings[] = {"general.architecture",    "llama.rope.scali
                                     "tokenizer.chat_template", "llama.rope.freq_base",
                                     "tokenizer.ggml.tokens",   "tokenizer.ggml.merges"};
 
-/// A file that read_all takes, but for one key, where `text` stands as its value.
+/// A file that read_all accepts, except for one key, whose value is `text`.
 std::string file_with(const std::string& changed, const std::string& text) {
   GgufBuilder builder;
   const auto string = [&](const std::string& key, std::string_view value) {
@@ -94,7 +96,7 @@ TEST(ModelText, QuotesLittleOfAChatTemplate) {
                                     "{{ 'a'['" + text + "'].b }}",
                                     "{{ 1e" + std::string(50'000, '9') + " }}"}) {
     const std::string bytes = file_with("tokenizer.chat_template", source);
-    const GgufFile file(std::as_bytes(std::span(bytes.data(), bytes.size())), "m.gguf");
+    const GgufFile file = open(bytes);
     const std::string message = testing::message_of([&] {
       (void)read_chat_templates(file).pick(false).render(*testing::tree_of(kNoMessages));
     });
@@ -141,7 +143,7 @@ TEST(ModelText, PromptsOfSentencePieceBeginWithBosWhereThereIsOne) {
         .array("tokenizer.ggml.scores", std::vector<float>{0.0f, -1.0f, -2.0f});
     if (has_bos) builder.value("tokenizer.ggml.bos_token_id", uint32_t{0});
     const std::string bytes = builder.build();
-    const GgufFile file(std::as_bytes(std::span(bytes)), "m.gguf");
+    const GgufFile file = open(bytes);
     return tokenizer::Tokenizer(read_vocabulary(file)).begin_tokens().size();
   };
   EXPECT_EQ(num_begin_tokens(true), 1u);
@@ -155,7 +157,7 @@ TEST(ModelText, EndsOfATurnAreFoundByTheirText) {
     builder.value("tokenizer.ggml.model", "gpt2").array("tokenizer.ggml.tokens", tokens);
     if (has_eos) builder.value("tokenizer.ggml.eos_token_id", uint32_t{1});
     const std::string bytes = builder.build();
-    return read_end_tokens(GgufFile(std::as_bytes(std::span(bytes)), "m.gguf"));
+    return read_end_tokens(open(bytes));
   };
   using Ids = std::vector<int32_t>;
   EXPECT_EQ(ends({"a", "b", "<|im_end|>", "<|im_start|>"}, true), (Ids{1, 2}));
@@ -174,7 +176,7 @@ TEST(ModelText, ATextThatMergesMakeEndsNothing) {
   builder.array<int32_t>("tokenizer.ggml.token_type", {1, 1, 1, 1, 1, 1, 1, 1});
   builder.array<std::string_view>("tokenizer.ggml.merges", {"< /", "</ s", "</s >"});
   const std::string bytes = builder.build();
-  const GgufFile file(std::as_bytes(std::span(bytes)), "m.gguf");
+  const GgufFile file = open(bytes);
   EXPECT_EQ(read_end_tokens(file), std::vector<int32_t>{7});
   const tokenizer::Vocabulary vocabulary = read_vocabulary(file);
   EXPECT_EQ(vocabulary.types[6], tokenizer::TokenType::kNormal);
@@ -192,7 +194,7 @@ TEST(ModelText, AFileWithoutAPreTokenizerHasThatOfLlamaCpp) {
     if (pre != nullptr) builder.value("tokenizer.ggml.pre", pre);
     if (role != nullptr) builder.value(role, id);
     const std::string bytes = builder.build();
-    const GgufFile file(std::as_bytes(std::span(bytes)), "m.gguf");
+    const GgufFile file = open(bytes);
     const tokenizer::Vocabulary vocabulary = read_vocabulary(file);
     EXPECT_EQ(vocabulary.pre_tokenizer, pre == nullptr ? "default" : pre);
     EXPECT_EQ(vocabulary.types.back(), tokenizer::TokenType::kControl);
@@ -222,7 +224,7 @@ TEST(ModelText, ReadsNamedTemplatesAndSpecialTokens) {
   builder.array<std::string_view>("tokenizer.chat_templates", {"tool_use"});
   builder.value("tokenizer.chat_template.tool_use", "T{{ pad_token }}");
   const std::string bytes = builder.build();
-  const GgufFile file(std::as_bytes(std::span(bytes.data(), bytes.size())), "m.gguf");
+  const GgufFile file = open(bytes);
   const auto templates = read_chat_templates(file);
   const auto special = read_special_tokens(file, tokenizer::Tokenizer(read_vocabulary(file)));
   EXPECT_EQ(special, (chat_template::SpecialTokens{{"bos_token", "<s>"}, {"pad_token", "</s>"}}));
