@@ -394,7 +394,8 @@ def defaults_of_heddle() -> dict[str, dict[str, Any]]:
     for path in sorted((ROOT / "src" / "model" / "families").glob("*.cpp")):
         text = path.read_text()
         tables = {name: json.loads(table) for name, table in pattern.findall(text)}
-        for type_, name in re.findall(r'\.(?:model_type|text_type) = "(\w+)",(?:\s*\.family = &\w+,)?\s*\.folder_defaults = (\w+),', text):
+        others = r"(?:\s*\.(?:architecture|gguf_architecture|family) = [^,]+,)*"
+        for type_, name in re.findall(r'\.(?:name|model_type|text_type) = "(\w+)",' + others + r"\s*\.folder_defaults = (\w+),", text):
             found[type_] = tables[name]
     return found
 

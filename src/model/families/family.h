@@ -12,7 +12,7 @@
 
 namespace heddle::model {
 
-/// What a family's reader has at hand.
+/// Input of a family's reader.
 struct ModelFacts {
   const Settings& settings;
   const WeightSource& weights;
@@ -23,10 +23,10 @@ struct ModelFacts {
 /// A family of models: what its files call it, and how its configuration becomes traits. To add one
 /// see docs/design/model_families.md.
 struct Family {
-  std::string_view name;               // "qwen2"
-  std::string_view architecture;       // of config.json: "Qwen2ForCausalLM"
-  std::string_view gguf_architecture;  // general.architecture of GGUF; empty: none of its own
-  std::string_view model_type;         // of config.json: "qwen2"
+  std::string_view name;                      // "qwen2"
+  std::string_view architecture;              // of config.json: "Qwen2ForCausalLM"
+  std::string_view gguf_architecture = name;  // general.architecture; empty: none of its own
+  std::string_view model_type = name;         // of config.json
   /// What a config.json may leave out: a JSON object of what transformers' class takes for it.
   std::string_view folder_defaults;
   /// Sets what differs from a Llama; `config` has the extents by then.
@@ -54,16 +54,16 @@ struct Wrapper {
 /// What a config.json says.
 struct FolderConfig {
   DecoderConfig decoder;
-  std::vector<std::string> unread;  // settings that nothing asked for: "text_config.new"
+  std::vector<std::string> unread;  // settings that were not read: "text_config.new"
   bool is_text_half = false;        // of a model that takes more than text
 };
-/// The same of a folder's config.json, of a wrapper's the text half.
+/// Reads and checks a folder's config.json, of a wrapper its text half.
 [[nodiscard]] FolderConfig read_folder_config(const files::Json& object, const std::string& path,
                                               const WeightSource& weights);
 
 // For the families' readers.
 
-/// Biases, by key in folders and by the tensors that are there in GGUF.
+/// Biases, by key in folders and by the tensors that exist in GGUF.
 void read_attention_bias(const ModelFacts& facts, DecoderConfig& config);
 void read_mlp_bias(const ModelFacts& facts, DecoderConfig& config);
 /// Whether the embedding is the head; `by_default` where a folder does not say it.

@@ -4,7 +4,6 @@
 
 #include "model/config/rotation_settings.h"
 #include "model/families/families.h"
-#include "model/families/gemma.h"
 
 namespace heddle::model {
 
@@ -15,7 +14,7 @@ void read_gemma(const ModelFacts& facts, DecoderConfig& config, int64_t layers_o
   config.norm_adds_one = !s.is_gguf();  // GGUF stores 1 + w
   config.embedding_scale = root(static_cast<double>(config.hidden_size));
   config.gate_activation = read_activation(s, {"hidden_activation", ""}, "gelu_pytorch_tanh");
-  s.mark_void({SettingName{"hidden_act", ""}});  // what earlier files say beside it
+  s.mark_void({SettingName{"hidden_act", ""}});  // which earlier files say, too
   const bool is_largest = s.is_gguf() && config.num_layers == layers_of_largest;
   const int64_t scalar =
       is_largest ? config.hidden_size / config.num_q_heads : (s.is_gguf() ? config.head_dim : 256);
@@ -55,8 +54,6 @@ constexpr std::string_view kDefaults =
 /// Every other layer sees a window; scores and logits have soft caps.
 const Family kGemma2 = {.name = "gemma2",
                         .architecture = "Gemma2ForCausalLM",
-                        .gguf_architecture = "gemma2",
-                        .model_type = "gemma2",
                         .folder_defaults = kDefaults,
                         .read = read_gemma2};
 

@@ -1,6 +1,5 @@
 #include "model/config/rotation_settings.h"
 #include "model/families/families.h"
-#include "model/families/gemma.h"
 
 namespace heddle::model {
 namespace {
@@ -35,7 +34,6 @@ constexpr std::string_view kDefaults =
 /// normalised.
 const Family kGemma3 = {.name = "gemma3",
                         .architecture = "Gemma3ForCausalLM",
-                        .gguf_architecture = "gemma3",
                         .model_type = "gemma3_text",
                         .folder_defaults = kDefaults,
                         .read = read_gemma3};

@@ -30,8 +30,6 @@ constexpr std::string_view kDefaults =
 /// A Llama with scales of its embedding, residuals, scores and logits.
 const Family kGranite = {.name = "granite",
                          .architecture = "GraniteForCausalLM",
-                         .gguf_architecture = "granite",
-                         .model_type = "granite",
                          .folder_defaults = kDefaults,
                          .read = read_granite};
 

@@ -22,8 +22,6 @@ constexpr std::string_view kDefaults =
 /// Llama 1 to 3.x, and what has its shape: Mistral in GGUF, SmolLM 1 and 2, Vicuna.
 const Family kLlama = {.name = "llama",
                        .architecture = "LlamaForCausalLM",
-                       .gguf_architecture = "llama",
-                       .model_type = "llama",
                        .folder_defaults = kDefaults,
                        .read = read_llama};
 

@@ -26,7 +26,6 @@ constexpr std::string_view kDefaults =
 const Family kMistral = {.name = "mistral",
                          .architecture = "MistralForCausalLM",
                          .gguf_architecture = "",
-                         .model_type = "mistral",
                          .folder_defaults = kDefaults,
                          .read = read_mistral};
 

@@ -21,11 +21,9 @@ constexpr std::string_view kDefaults =
 
 }  // namespace
 
-/// Norms stand behind attention and MLP alone; q and k are normalised over all heads.
+/// Norms follow attention and MLP, none precedes them; q and k are normalised over all heads.
 const Family kOlmo2 = {.name = "olmo2",
                        .architecture = "Olmo2ForCausalLM",
-                       .gguf_architecture = "olmo2",
-                       .model_type = "olmo2",
                        .folder_defaults = kDefaults,
                        .read = read_olmo2};
 

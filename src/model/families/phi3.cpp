@@ -30,8 +30,6 @@ constexpr std::string_view kDefaults =
 /// of their own. Phi-3, Phi-3.5 and Phi-4.
 const Family kPhi3 = {.name = "phi3",
                       .architecture = "Phi3ForCausalLM",
-                      .gguf_architecture = "phi3",
-                      .model_type = "phi3",
                       .folder_defaults = kDefaults,
                       .read = read_phi3};
 

@@ -1,6 +1,5 @@
 #include "model/config/rotation_settings.h"
 #include "model/families/families.h"
-#include "model/families/qwen.h"
 
 namespace heddle::model {
 
@@ -34,8 +33,6 @@ constexpr std::string_view kDefaults =
 /// A Llama with biases of q, k and v. Qwen2 and Qwen2.5.
 const Family kQwen2 = {.name = "qwen2",
                        .architecture = "Qwen2ForCausalLM",
-                       .gguf_architecture = "qwen2",
-                       .model_type = "qwen2",
                        .folder_defaults = kDefaults,
                        .read = read_qwen2};
 

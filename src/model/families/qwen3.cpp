@@ -1,6 +1,5 @@
 #include "model/config/rotation_settings.h"
 #include "model/families/families.h"
-#include "model/families/qwen.h"
 
 namespace heddle::model {
 namespace {
@@ -24,8 +23,6 @@ constexpr std::string_view kDefaults =
 /// A Llama that normalises q and k of each head.
 const Family kQwen3 = {.name = "qwen3",
                        .architecture = "Qwen3ForCausalLM",
-                       .gguf_architecture = "qwen3",
-                       .model_type = "qwen3",
                        .folder_defaults = kDefaults,
                        .read = read_qwen3};
 

@@ -58,8 +58,6 @@ constexpr std::string_view kDefaults =
 /// A Llama in which some layers are not rotated.
 const Family kSmolLm3 = {.name = "smollm3",
                          .architecture = "SmolLM3ForCausalLM",
-                         .gguf_architecture = "smollm3",
-                         .model_type = "smollm3",
                          .folder_defaults = kDefaults,
                          .read = read_smollm3};
 
