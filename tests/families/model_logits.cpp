@@ -48,29 +48,10 @@ class MutatedModel : public model::ModelFiles {
   }
 
   [[nodiscard]] const std::string& path() const override { return files_->path(); }
-  [[nodiscard]] std::vector<std::string> file_paths() const override {
-    return files_->file_paths();
-  }
   [[nodiscard]] const model::DecoderConfig& config() const override { return config_; }
   [[nodiscard]] const model::WeightSource& weights() const override { return files_->weights(); }
   [[nodiscard]] model::TensorNames tensor_names() const override { return files_->tensor_names(); }
-  [[nodiscard]] model::ModelNames names() const override { return files_->names(); }
-  [[nodiscard]] std::string settings_path() const override { return files_->settings_path(); }
-  [[nodiscard]] std::vector<std::string> unread_settings() const override {
-    return files_->unread_settings();
-  }
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override { return files_->tokenizer(); }
-  [[nodiscard]] std::vector<int32_t> end_tokens() const override { return files_->end_tokens(); }
-  [[nodiscard]] model::GenerationConfig generation_config() const override {
-    return files_->generation_config();
-  }
-  [[nodiscard]] chat_template::ChatTemplates chat_templates() const override {
-    return files_->chat_templates();
-  }
-  [[nodiscard]] chat_template::SpecialTokens special_tokens(
-      const tokenizer::Tokenizer& tokenizer) const override {
-    return files_->special_tokens(tokenizer);
-  }
 
  private:
   const ModelFiles* files_;

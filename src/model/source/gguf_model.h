@@ -45,7 +45,6 @@ class GgufModel : public ModelFiles {
   [[nodiscard]] const WeightSource& weights() const override { return *weights_; }
   [[nodiscard]] TensorNames tensor_names() const override { return gguf_tensor_names(config_); }
   [[nodiscard]] ModelNames names() const override;
-  [[nodiscard]] std::string settings_path() const override { return path(); }
   [[nodiscard]] std::vector<std::string> unread_settings() const override { return unread_; }
   [[nodiscard]] std::vector<std::string> warnings() const override;
   [[nodiscard]] std::vector<std::string> notes() const override;

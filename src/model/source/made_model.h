@@ -53,21 +53,10 @@ class MadeModel : public ModelFiles {
   MadeModel(std::string_view config_json, uint64_t seed, WeightType type);
 
   [[nodiscard]] const std::string& path() const override { return weights_.path(); }
-  [[nodiscard]] std::vector<std::string> file_paths() const override { return {}; }
   [[nodiscard]] const DecoderConfig& config() const override { return config_; }
   [[nodiscard]] const WeightSource& weights() const override { return weights_; }
   [[nodiscard]] TensorNames tensor_names() const override { return folder_tensor_names(config_); }
-  [[nodiscard]] ModelNames names() const override { return {}; }
-  [[nodiscard]] std::string settings_path() const override { return path(); }
-  [[nodiscard]] std::vector<std::string> unread_settings() const override { return {}; }
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
-  [[nodiscard]] std::vector<int32_t> end_tokens() const override { return {}; }
-  [[nodiscard]] GenerationConfig generation_config() const override { return {}; }
-  [[nodiscard]] chat_template::ChatTemplates chat_templates() const override { return {}; }
-  [[nodiscard]] chat_template::SpecialTokens special_tokens(
-      const tokenizer::Tokenizer& /*tokenizer*/) const override {
-    return {};
-  }
 
  private:
   void add_tensors();
