@@ -6,23 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "heddle/core/error.h"
-
 #include "model/source/folder_model.h"
+#include "model/test/one_line.h"
 #include "testing/temp_folder.h"
-
-namespace {
-
-template <class Run>
-void expect_one_line(const Run& run) {
-  try {
-    run();
-  } catch (const heddle::Error& e) {
-    if (std::string(e.what()).find('\n') != std::string::npos) std::abort();
-  }
-}
-
-}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const heddle::testing::TempFolder kFolder;
@@ -32,12 +18,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   kFolder.write("generation_config.json", text.substr(0, end));
   kFolder.write("model.safetensors.index.json",
                 end == size ? R"({"weight_map": {}})" : text.substr(end + 1));
-  expect_one_line([&] {
+  heddle::testing::expect_one_line([&] {
     const heddle::model::FolderModel model(kFolder.path().string());
     (void)model.unread_settings();
     for (int64_t i = 0; i < 3; ++i) (void)model.config().rotations.front().params_for(1 << i);
-    expect_one_line([&] { (void)model.end_tokens(); });
-    expect_one_line([&] { (void)model.names(); });
+    heddle::testing::expect_one_line([&] { (void)model.end_tokens(); });
+    heddle::testing::expect_one_line([&] { (void)model.names(); });
   });
   return 0;
 }
