@@ -17,12 +17,6 @@ namespace {
 
 constexpr uint32_t kGgmlF32 = 0;
 
-const char* tensor_stem(model::Projection projection) {
-  constexpr const char* kStems[] = {"attn_q",   "attn_k", "attn_v",  "attn_output",
-                                    "ffn_gate", "ffn_up", "ffn_down"};
-  return kStems[static_cast<int>(projection)];
-}
-
 double element(const std::byte* data, DType dtype, int64_t index) {
   const std::byte* p = data + index * static_cast<int64_t>(size_of(dtype));
   if (dtype == DType::kFloat32) {
@@ -38,15 +32,15 @@ double element(const std::byte* data, DType dtype, int64_t index) {
 
 /// The row of a tensor in the file that holds row `row` of Hugging Face's order: q and k are
 /// interleaved within heads.
-int64_t file_row(int64_t row, int64_t head_dim, model::Projection projection) {
-  if (projection != model::Projection::kQ && projection != model::Projection::kK) return row;
+int64_t file_row(int64_t row, int64_t head_dim, const model::LinearModule& module) {
+  if (module.gguf != "attn_q" && module.gguf != "attn_k") return row;
   const int64_t d = row % head_dim;
   return row - d + 2 * (d % (head_dim / 2)) + d / (head_dim / 2);
 }
 
 void add_pair(std::vector<float>& weight, const model::AdapterPair& pair, int64_t head_dim) {
   for (int64_t o = 0; o < pair.out_features; ++o) {
-    float* row = weight.data() + file_row(o, head_dim, pair.projection) * pair.in_features;
+    float* row = weight.data() + file_row(o, head_dim, *pair.module) * pair.in_features;
     std::vector<double> delta(static_cast<size_t>(pair.in_features), 0.0);
     for (int64_t r = 0; r < pair.rank; ++r) {
       const double b =
@@ -73,7 +67,7 @@ void write_merged(const std::string& path, const files::GgufFile& base,
       base.get<int64_t>("llama.embedding_length") / base.get<int64_t>("llama.attention.head_count");
   std::map<std::string, const model::AdapterPair*> pairs;
   for (const model::AdapterPair& pair : adapter.pairs()) {
-    pairs["blk." + std::to_string(pair.layer) + "." + tensor_stem(pair.projection) + ".weight"] =
+    pairs["blk." + std::to_string(pair.layer) + "." + std::string(pair.module->gguf) + ".weight"] =
         &pair;
   }
   std::ofstream file(path, std::ios::binary);

@@ -92,6 +92,15 @@ ROOMS = {
         "merge_states": ["rope", "paged", "call", "device", "decode", "prefill", "cpu"],
         ".": ["rope", "paged", "call", "device", "decode", "prefill", "cpu", "run", "kv_append", "merge_states"],
     },
+    "src/model": {
+        "config": [],
+        ".": ["config"],
+        "families": ["config"],
+        "source": ["config", "families", "."],
+        "weights": ["config"],
+        "adapters": ["config", "families", "source", "weights", "."],
+        "decoder": ["config", "weights", "adapters"],
+    },
     "src/ops/lora": {
         "device": [],
         "plan": ["device", "grouped", "run", "checks", "cpu"],
@@ -162,8 +171,8 @@ def room_of(path, family):
 
 def room_refusal(path, target):
     """Why a file of a family with rooms may not include `target` of the same family; None where it may."""
-    family = "/".join(path.split("/")[:3])
-    if family not in ROOMS or not is_within(target, family) or TEST_FILE.search(path) or ADAPTER.match(path):
+    family = next((family for family in ROOMS if is_within(path, family)), None)
+    if family is None or not is_within(target, family) or TEST_FILE.search(path) or ADAPTER.match(path):
         return None
     rooms, own, other = ROOMS[family], room_of(path, family), room_of(target, family)
     if own not in rooms or other not in rooms:

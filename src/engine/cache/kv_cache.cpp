@@ -18,7 +18,9 @@ int64_t KvCache::Shape::page_bytes() const {
 KvCache::KvCache(Device device, const Shape& shape, int64_t num_pages)
     : pages_(
           device, shape.dtype,
-          {num_pages, shape.num_layers, 2, shape.num_kv_heads, shape.page_size, shape.head_dim}) {}
+          {num_pages, shape.num_layers, 2, shape.num_kv_heads, shape.page_size, shape.head_dim}) {
+  for (int i = 0; i < shape.num_layers; ++i) layers_.emplace_back(layer(i));
+}
 
 PagedKv KvCache::layer(int layer_idx) const {
   const TensorView pages = pages_.view();

@@ -1,11 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "heddle/ops/kv_cache.h"
 
 #include "core/device_tensor.h"
+#include "model/decoder/layer_cache.h"
 
 namespace heddle {
 
@@ -24,10 +27,14 @@ class KvCache {
 
   KvCache(Device device, const Shape& shape, int64_t num_pages);
 
-  [[nodiscard]] PagedKv layer(int layer_idx) const;
+  /// Of each layer.
+  [[nodiscard]] std::span<const model::LayerCache> layers() const { return layers_; }
 
  private:
+  [[nodiscard]] PagedKv layer(int layer_idx) const;
+
   DeviceTensor pages_;
+  std::vector<model::LayerCache> layers_;
 };
 
 /// The type of a cache's elements: "f32", "f16", "bf16". Throws Error for other names.

@@ -24,7 +24,9 @@ int64_t weight_bytes(const model::WeightSource& weights) {
 int64_t adapter_bytes(const model::ModelDims& dims) {
   constexpr int64_t kBytes = 2;
   int64_t features = 0;
-  for (const auto& [in, out] : dims.projections) features += in + out;
+  for (const model::BlockSlice& slice : dims.block.slices) {
+    features += slice.dims.in + slice.dims.out;
+  }
   return kBytes * features * dims.num_layers;
 }
 

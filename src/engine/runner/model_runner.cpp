@@ -164,7 +164,7 @@ int32_t ModelRunner::add_adapter(PreparedAdapter adapter) {
   }
   if (scratch_.reserve_plans(context_.exec().device, max_rank)) graphs_.clear();
   if (adapter.layers.has_affines()) {
-    scratch_.reserve_affines(context_.exec().device, model_.config());
+    scratch_.reserve_affines(context_.exec().device, model_.block());
   }
   adapters_.vocabularies.reserve();
   const int32_t slot = adapters_.layers.add(context_.exec(), std::move(adapter.layers));
@@ -306,9 +306,8 @@ void ModelRunner::run(std::span<Sequence* const> rows, std::span<const int64_t> 
   fill_batch(rows, num_tokens);
   const auto num_drawing = static_cast<int64_t>(batch_.logit_tokens.size());
   for (const Scored& scored : scored_) batch_.add_logits(scored.token, scored.seq);
-  model_.forward(
-      context_.exec(), batch_, scratch_, [this](int layer) { return cache_.layer(layer); },
-      adapters_, logits(), &lora_seconds_);
+  model_.forward(context_.exec(), batch_, scratch_, cache_.layers(), adapters_, logits(),
+                 &lora_seconds_);
   for (size_t i = 0; i < scored_.size(); ++i) {
     score(*scored_[i].row, num_drawing + static_cast<int64_t>(i), scored_[i].position);
   }

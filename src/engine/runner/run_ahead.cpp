@@ -67,9 +67,8 @@ void ModelRunner::compute(const model::StepInputs& inputs, const SamplingTable& 
                           int64_t num_drawn) {
   const ExecContext& ctx = context_.exec();
   take_drawn_tokens(ctx, inputs.token_ids, results_.drawn(), inputs.sources);
-  model_.forward(
-      ctx, batch_, inputs, scratch_, [this](int layer) { return cache_.layer(layer); }, adapters_,
-      logits(), &lora_seconds_);
+  model_.forward(ctx, batch_, inputs, scratch_, cache_.layers(), adapters_, logits(),
+                 &lora_seconds_);
   if (num_drawn == 0) return;
   const TensorView own = logits().narrow(0, 0, num_drawn).narrow(1, 0, model_.config().vocab_size);
   heddle::sample(ctx, results_.token_ids(num_drawn), results_.logprobs(num_drawn), own, table);

@@ -28,7 +28,7 @@ int ModelRunner::max_rank_of(const model::Adapter& adapter) const {
 
 std::vector<model::SliceAffine> ModelRunner::affines_of(const ExecContext& ctx,
                                                         const model::Adapter& adapter) const {
-  return model::slice_affines(ctx, adapter, model_.config().dims(), model_.weights());
+  return model::slice_affines(ctx, adapter, model_.config().block(), model_.weights());
 }
 
 /// The dtype to which weights of adapters are rounded on a GPU.

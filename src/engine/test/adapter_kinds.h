@@ -25,19 +25,17 @@ class KindAdapter {
     if (base.output.empty()) merged.output = base.embedding;  // what follows tells them apart
   }
 
-  KindAdapter& projections(const std::vector<model::Projection>& targets, With with) {
-    const model::ModelDims dims = merged.config.dims();
-    for (int64_t layer = 0; layer < dims.num_layers; ++layer) {
-      for (const model::Projection p : targets) {
-        const bool is_mlp = p >= model::Projection::kGate;
-        const std::string place = "model.layers." + std::to_string(layer) +
-                                  (is_mlp ? ".mlp." : ".self_attn.") + name(p) + ".";
+  KindAdapter& projections(const std::vector<int>& targets, With with) {
+    const model::BlockShape block = merged.config.block();
+    for (int64_t layer = 0; layer < merged.config.num_layers; ++layer) {
+      for (const int p : targets) {
+        const std::string place =
+            "model.layers." + std::to_string(layer) + "." + model::llama::module_name(p) + ".";
         auto& of_layer = merged.layers[static_cast<size_t>(layer)];
-        linear(place, of_layer.projection[static_cast<int>(p)], of_layer.bias[static_cast<int>(p)],
-               dims[p].in, with);
+        linear(place, of_layer.projection[p], of_layer.bias[p], block.slice(p).dims.in, with);
       }
     }
-    for (const model::Projection p : targets) targets_.emplace_back(name(p));
+    for (const int p : targets) targets_.push_back(model::llama::target_name(p));
     return *this;
   }
   KindAdapter& head(With with) {

@@ -16,7 +16,7 @@
 namespace heddle {
 namespace {
 
-using model::Projection;
+namespace llama = model::llama;
 using model::ref::Llama;
 using testing::KindAdapter;
 
@@ -46,12 +46,12 @@ Llama random_base(const BaseCase& base) {
   };
   pack(m.embedding);
   pack(m.output);
-  const model::ModelDims dims = config.dims();
+  const model::BlockShape block = config.block();
   for (model::ref::Layer& layer : m.layers) {
-    for (int p = 0; p < model::kNumProjections; ++p) {
+    for (int p = 0; p < model::llama::kNumSlices; ++p) {
       pack(layer.projection[p]);
-      if (!base.has_bias || p > static_cast<int>(Projection::kV)) continue;
-      const auto size = static_cast<size_t>(dims.projections[p].out);
+      if (!base.has_bias || p > llama::kV) continue;
+      const auto size = static_cast<size_t>(block.slice(p).dims.out);
       layer.bias[p] = testing::to_double(testing::random_normal<float>(size, 0.5f));
     }
   }
@@ -62,8 +62,8 @@ Llama random_base(const BaseCase& base) {
 class AdapterKinds : public ::testing::TestWithParam<BaseCase> {
  protected:
   AdapterKinds() {
-    const std::vector<Projection> some = {Projection::kQ, Projection::kO, Projection::kUp};
-    const std::vector<Projection> others = {Projection::kV, Projection::kGate, Projection::kDown};
+    const std::vector<int> some = {llama::kQ, llama::kO, llama::kUp};
+    const std::vector<int> others = {llama::kV, llama::kGate, llama::kDown};
     add("lora").projections(some, With::kNothing);
     add("dora").projections(some, With::kMagnitude);
     add("bias").projections(others, With::kBias);
@@ -186,7 +186,7 @@ TEST_P(AdapterKinds, ListsAddUpByTheirScales) {
     add_up(sum.output, base.output, own.output, scale);
     add_up(sum.output_bias, {}, own.output_bias, scale);
     for (size_t layer = 0; layer < sum.layers.size(); ++layer) {
-      for (int p = 0; p < model::kNumProjections; ++p) {
+      for (int p = 0; p < model::llama::kNumSlices; ++p) {
         add_up(sum.layers[layer].projection[p], base.layers[layer].projection[p],
                own.layers[layer].projection[p], scale);
         add_up(sum.layers[layer].bias[p], base.layers[layer].bias[p], own.layers[layer].bias[p],

@@ -14,7 +14,7 @@
 namespace heddle {
 namespace {
 
-using model::Projection;
+namespace llama = model::llama;
 using model::ref::Llama;
 
 /// A tokenizer.json with these tokens, and "<x>" behind them, of which `tokens` may be merged from
@@ -50,7 +50,7 @@ class AdapterText : public ::testing::Test {
   /// A folder of a random adapter, for further files.
   std::string write_adapter() {
     std::string weights;
-    (void)model::random_adapter<float>("F32", 2, {Projection::kQ}, weights, adapted_);
+    (void)model::random_adapter<float>("F32", 2, {llama::kQ}, weights, adapted_);
     folder_.write("adapter_model.safetensors", weights);
     folder_.write(
         "adapter_config.json",

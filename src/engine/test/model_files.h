@@ -67,8 +67,8 @@ class RandomModel {
   [[nodiscard]] std::string path() const { return folder_.write("tiny.gguf", text_); }
   /// An adapter of all values of one dtype; `bytes` holds its weights.
   [[nodiscard]] model::PeftAdapter adapter(int64_t rank, std::string& bytes) {
-    return model::random_adapter<half>(
-        "F16", rank, {model::Projection::kV, model::Projection::kDown}, bytes, merged_);
+    return model::random_adapter<half>("F16", rank, {model::llama::kV, model::llama::kDown}, bytes,
+                                       merged_);
   }
   /// Writes such an adapter as a folder and returns its path.
   [[nodiscard]] std::string adapter_folder(const std::string& name, int64_t rank) {

@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-using model::Projection;
+namespace llama = model::llama;
 using model::ref::Llama;
 
 class SubmitEach : public ::testing::Test {
@@ -56,12 +56,9 @@ class SubmitEach : public ::testing::Test {
   }
 
   Llama base = model::random_llama(testing::tiny_config(), true);
-  testing::TinyAdapter a{base, 3, {Projection::kQ, Projection::kV, Projection::kDown}};
-  testing::TinyAdapter called{base,
-                              2,
-                              {Projection::kK, Projection::kV},
-                              DType::kFloat32,
-                              R"(, "alora_invocation_tokens": [7, 8])"};
+  testing::TinyAdapter a{base, 3, {llama::kQ, llama::kV, llama::kDown}};
+  testing::TinyAdapter called{
+      base, 2, {llama::kK, llama::kV}, DType::kFloat32, R"(, "alora_invocation_tokens": [7, 8])"};
   testing::TinyModel model{base};
   const std::vector<RequestVariant> each = {{{}},           {{{"called"}}}, {{{"a"}}},
                                             {{{"called"}}}, {{{"a"}}},      {{{"called", 0.5f}}}};

@@ -13,9 +13,8 @@ struct TinyAdapter {
   model::ref::Llama merged;
   TempFolder folder;
 
-  TinyAdapter(const model::ref::Llama& base, int64_t rank,
-              const std::vector<model::Projection>& targets, DType dtype = DType::kFloat32,
-              const std::string& settings = "")
+  TinyAdapter(const model::ref::Llama& base, int64_t rank, const std::vector<int>& targets,
+              DType dtype = DType::kFloat32, const std::string& settings = "")
       : merged(base) {
     std::string weights;
     if (dtype == DType::kFloat32) {
@@ -24,8 +23,8 @@ struct TinyAdapter {
       (void)model::random_adapter<bfloat16>("BF16", rank, targets, weights, merged);
     }
     std::string names;
-    for (const model::Projection p : targets) {
-      names += (names.empty() ? "\"" : ", \"") + std::string(name(p)) + '"';
+    for (const int p : targets) {
+      names += (names.empty() ? "\"" : ", \"") + model::llama::target_name(p) + '"';
     }
     folder.write("adapter_model.safetensors", weights);
     folder.write("adapter_config.json", R"({"peft_type": "LORA", "lora_alpha": 3.0, "r": )" +

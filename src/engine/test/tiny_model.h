@@ -36,17 +36,14 @@ class TinyModel {
 
 /// A shape in which no two extents are equal, with 256 tokens and more.
 inline model::DecoderConfig tiny_config(int64_t vocab_size = 256) {
-  model::DecoderConfig config;
-  config.num_layers = 2;
-  config.hidden_size = 24;
-  config.intermediate_size = 40;
-  config.num_q_heads = 6;
-  config.num_kv_heads = 2;
-  config.head_dim = 8;
-  config.vocab_size = vocab_size;
-  config.context_length = 64;
-  config.rotations[0].params.rotary_dim = 8;
-  return config;
+  return model::llama::rotating({.num_layers = 2,
+                                 .hidden_size = 24,
+                                 .intermediate_size = 40,
+                                 .num_q_heads = 6,
+                                 .num_kv_heads = 2,
+                                 .head_dim = 8,
+                                 .vocab_size = vocab_size,
+                                 .context_length = 64});
 }
 
 /// A Llama whose layers add nothing and whose head gives token next[t] after token t, with a
@@ -64,12 +61,12 @@ inline model::ref::Llama scripted_llama(const std::vector<int32_t>& next) {
     m.output[static_cast<size_t>(next[t]) * vocab + t] = 2.0;
   }
   m.output_norm.assign(vocab, 1.0);
-  const model::ModelDims dims = m.config.dims();
+  const model::BlockShape block = m.config.block();
   model::ref::Layer layer;
   layer.attention_norm = layer.mlp_norm = m.output_norm;
-  for (int p = 0; p < model::kNumProjections; ++p) {
-    layer.projection[p].assign(
-        static_cast<size_t>(dims.projections[p].in * dims.projections[p].out), 0.0);
+  for (int p = 0; p < model::llama::kNumSlices; ++p) {
+    const auto [in, out] = block.slice(p).dims;
+    layer.projection[p].assign(static_cast<size_t>(in * out), 0.0);
   }
   m.layers.push_back(std::move(layer));
   return m;

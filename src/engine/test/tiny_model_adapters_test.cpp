@@ -12,7 +12,7 @@
 namespace heddle {
 namespace {
 
-using model::Projection;
+namespace llama = model::llama;
 using model::ref::Llama;
 
 using testing::TinyAdapter;
@@ -30,9 +30,9 @@ void expect_logits(Engine& engine, const std::string& adapter, const Llama& mode
 /// that came later.
 TEST(TinyModelAdapters, EachRequestHasItsOwn) {
   const Llama base = model::random_llama(testing::tiny_config(), true);
-  const TinyAdapter first(base, 3, {Projection::kQ, Projection::kO, Projection::kUp});
-  const TinyAdapter second(base, 20, {Projection::kK, Projection::kV, Projection::kDown});
-  const TinyAdapter third(base, 1, {Projection::kGate});
+  const TinyAdapter first(base, 3, {llama::kQ, llama::kO, llama::kUp});
+  const TinyAdapter second(base, 20, {llama::kK, llama::kV, llama::kDown});
+  const TinyAdapter third(base, 1, {llama::kGate});
   Engine engine = testing::TinyModel(base).engine({.max_batch = 2, .prefill_chunk = 4});
   expect_logits(engine, "", base);
   (void)engine.add_adapter("first", first.folder.path().string());
@@ -53,8 +53,8 @@ TEST(TinyModelAdapters, EachRequestHasItsOwn) {
 /// In one batch, from the prompt to the last token of the answer.
 TEST(TinyModelAdapters, AnswersKeepTheirsToTheEnd) {
   const Llama base = model::random_llama(testing::tiny_config(), true);
-  const TinyAdapter first(base, 4, {Projection::kV, Projection::kGate});
-  const TinyAdapter second(base, 9, {Projection::kQ, Projection::kDown});
+  const TinyAdapter first(base, 4, {llama::kV, llama::kGate});
+  const TinyAdapter second(base, 9, {llama::kQ, llama::kDown});
   Engine engine = testing::TinyModel(base).engine({.max_batch = 3, .prefill_chunk = 5});
   (void)engine.add_adapter("first", first.folder.path().string());
   (void)engine.add_adapter("second", second.folder.path().string());
@@ -171,8 +171,8 @@ TEST(TinyModelAdapters, OneThatDoesNotFitLeavesItsNameFree) {
   model::DecoderConfig wider = testing::tiny_config();
   wider.intermediate_size = 48;
   const Llama base = model::random_llama(testing::tiny_config(), true);
-  const TinyAdapter wrong(model::random_llama(wider, true), 3, {Projection::kUp});
-  const TinyAdapter right(base, 3, {Projection::kUp});
+  const TinyAdapter wrong(model::random_llama(wider, true), 3, {llama::kUp});
+  const TinyAdapter right(base, 3, {llama::kUp});
   Engine engine = testing::TinyModel(base).engine({.max_batch = 2});
   testing::expect_invalid({"gives 48 features, the model's layer has 40"},
                           [&] { (void)engine.add_adapter("a", wrong.folder.path().string()); });
@@ -214,8 +214,8 @@ class TinyModelAdapterChanges : public ::testing::Test {
   }
 
   Llama base = model::random_llama(testing::tiny_config(), true);
-  TinyAdapter first{base, 3, {Projection::kQ, Projection::kUp}};
-  TinyAdapter second{base, 20, {Projection::kV, Projection::kDown}};
+  TinyAdapter first{base, 3, {llama::kQ, llama::kUp}};
+  TinyAdapter second{base, 20, {llama::kV, llama::kDown}};
   testing::TinyModel model{base};
   Engine engine = model.engine({.max_batch = 3, .prefill_chunk = 4});
 };
@@ -310,7 +310,7 @@ class TinyModelAdapterLists : public ::testing::Test {
   Llama merged(const std::vector<std::pair<const TinyAdapter*, double>>& parts) const {
     Llama sum = base;
     for (size_t layer = 0; layer < base.layers.size(); ++layer) {
-      for (int p = 0; p < model::kNumProjections; ++p) {
+      for (int p = 0; p < model::llama::kNumSlices; ++p) {
         const std::vector<double>& plain = base.layers[layer].projection[p];
         for (const auto& [adapter, scale] : parts) {
           const std::vector<double>& own = adapter->merged.layers[layer].projection[p];
@@ -330,11 +330,11 @@ class TinyModelAdapterLists : public ::testing::Test {
   }
 
   Llama base = model::random_llama(testing::tiny_config(), true);
-  TinyAdapter a{base, 3, {Projection::kQ, Projection::kUp, Projection::kDown}};
-  TinyAdapter b{base, 20, {Projection::kQ, Projection::kV, Projection::kDown}, DType::kBFloat16};
-  TinyAdapter c{base, 1, {Projection::kDown}};
+  TinyAdapter a{base, 3, {llama::kQ, llama::kUp, llama::kDown}};
+  TinyAdapter b{base, 20, {llama::kQ, llama::kV, llama::kDown}, DType::kBFloat16};
+  TinyAdapter c{base, 1, {llama::kDown}};
   TinyAdapter called{
-      base, 2, {Projection::kQ}, DType::kFloat32, R"(, "alora_invocation_tokens": [7, 8])"};
+      base, 2, {llama::kQ}, DType::kFloat32, R"(, "alora_invocation_tokens": [7, 8])"};
   testing::TinyModel model{base};
 };
 

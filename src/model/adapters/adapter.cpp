@@ -10,7 +10,7 @@ namespace {
 
 /// Checks one part of a vocabulary of num_tokens tokens; `what` names it in errors.
 void check_part(const std::string& path, const char* what, const VocabularyPart& part,
-                int64_t num_tokens, const ModelDims& dims, const ProjectionDims& pair_dims) {
+                int64_t num_tokens, const ModelDims& dims, const LinearDims& pair_dims) {
   for (const StoredValues& rows : {part.weight, part.token_rows}) {
     HEDDLE_CHECK(!rows.is_present() || rows.columns == dims.hidden_size, path, ": its ", what,
                  " has rows of ", rows.columns, " features, the model's hidden size is ",

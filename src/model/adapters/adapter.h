@@ -11,7 +11,7 @@
 
 #include "heddle/core/dtype.h"
 
-#include "model/adapters/projection.h"
+#include "model/config/block_shape.h"
 
 namespace heddle::model {
 
@@ -53,7 +53,6 @@ struct LowRank {
 struct AdapterPair : LowRank {
   int64_t layer = 0;
   const LinearModule* module = &kLinearModules[0];
-  Projection projection = Projection::kQ;  // the module's first
 };
 
 /// What an adapter has in the embedding or the head, which it may adapt as a linear layer (the
@@ -67,8 +66,8 @@ struct VocabularyPart {
   [[nodiscard]] bool is_empty() const { return !pair && !weight.is_present() && token_ids.empty(); }
 };
 
-/// A LoRA adapter, wherever it comes from. Its values lie in memory that the object keeps, and are
-/// there from `load` on: what is asked of an adapter before it runs needs none of them.
+/// A LoRA adapter of any file format. Its values lie in memory that the object keeps. `load` reads
+/// them; nothing that is validated or planned before needs them.
 class Adapter {
  public:
   virtual ~Adapter() = default;
@@ -79,7 +78,7 @@ class Adapter {
   [[nodiscard]] const std::string& path() const { return path_; }
   /// The model that it was made for, as it names it; may be empty.
   [[nodiscard]] const std::string& base_model() const { return base_model_; }
-  /// By layer, then projection; each at most once, no rank above kMaxLoraRank.
+  /// By layer, then module; each at most once, no rank above kMaxLoraRank.
   [[nodiscard]] const std::vector<AdapterPair>& pairs() const { return pairs_; }
 
   [[nodiscard]] const VocabularyPart& embedding() const { return embedding_; }

@@ -14,7 +14,7 @@
 namespace heddle::model {
 
 /// A field that names modules: a list of names, of which a module's name must be one or end with
-/// one, or a string, which is an expression for the whole name ("all-linear" stands for every layer
+/// one, or a string, which is an expression for the whole name ("all-linear" means every layer
 /// that heddle adapts).
 struct ModuleSet {
   std::set<std::string, std::less<>> names;
@@ -49,7 +49,7 @@ struct AdapterConfig {
   std::vector<int32_t> embedding_tokens, head_tokens;
   std::vector<int32_t> invocation_tokens;  // of aLoRA, or empty
   bool ensure_weight_tying = false;        // what is for the embedding may be for the head, too
-  /// What stands for "model." in the names of modules that the patterns are for: where the decoder
+  /// What replaces "model." in the names of modules that the patterns are for: where the decoder
   /// lies in a model that takes more than text.
   std::string decoder = "model.";
   std::vector<std::string> warnings;  // of fields that heddle does not know
@@ -61,7 +61,7 @@ struct AdapterConfig {
   [[nodiscard]] float scale_of(std::string_view module) const;
   /// Whether the adapter applies to the module; true where the file does not say what it targets.
   [[nodiscard]] bool targets(std::string_view module) const;
-  /// The same of the embedding and the head, which "all-linear" leaves out.
+  /// Whether it applies to the embedding or the head, which "all-linear" leaves out.
   [[nodiscard]] bool targets_vocabulary(std::string_view module) const;
 };
 

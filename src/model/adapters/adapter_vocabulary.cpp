@@ -57,7 +57,7 @@ void VocabularyTable::take_weight(const ExecContext& ctx, const StoredValues& st
     memory_ = allocate_zeroed(ctx.device, size, HostPages::kHuge);
     pack_rows(ctx, {memory_.get(), size}, type, stored.rows, stored.columns, 0, stored.rows,
               stored.bytes());
-    weight_ = PackedWeight{type, stored.rows, stored.columns, memory_.get()};
+    weight_ = Matrix(PackedWeight{type, stored.rows, stored.columns, memory_.get()});
     return;
   }
   const size_t row_bytes = static_cast<size_t>(stored.columns) * size_of(activations);

@@ -46,7 +46,7 @@ class VocabularyTable {
   /// without_sum.
   void add_to_rows(const ExecContext& ctx, const TensorView& y, const ConstTensorView& token_ids,
                    float scale) const;
-  /// The same of change_logits.
+  /// Adds what change_logits adds to the logits of the base model, times scale.
   void add_to_logits(const ExecContext& ctx, const TensorView& logits, const ConstTensorView& x,
                      float scale, const ConstTensorView& slots) const;
   /// Of a product with the weight, change_logits and add_to_logits of up to num_rows rows.
@@ -96,7 +96,7 @@ class AdapterVocabularies {
                                    DType activations);
   /// Room for one slot more, so that `put` cannot fail.
   void reserve() { tables_.reserve(tables_.size() + 1); }
-  /// Into a slot that there is, in place of what it had, or into the one behind the last.
+  /// Puts them into an existing slot, replacing its tables, or into the slot after the last.
   void put(int32_t slot, Tables tables) noexcept;
 
   /// Whether any adapter has a table.

@@ -91,33 +91,22 @@ void GgufAdapter::read_parts(const DecoderConfig& config, HalvesByName& halves) 
   if (const auto found = halves.extract(names.output)) {
     head_.pair = read_halves(names.output, found.mapped(), false);
   }
-  const ModelDims dims = config.dims();
+  const BlockShape block = config.block();
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    for (const LinearModule& module : kLinearModules) {
-      if (!dims.has(module)) continue;
-      const std::string& product = module.num_projections == 3 ? names.qkv
-                                   : module.num_projections == 2
-                                       ? names.gate_up
-                                       : names.projections[static_cast<size_t>(module.first)];
-      const std::string name =
-          names.layer_prefix + std::to_string(layer) + '.' + product + ".weight";
+    for (const auto& [module, slices] : block.stored()) {
+      const std::string name = names.of(layer, *module) + ".weight";
       const auto found = halves.extract(name);
       if (!found) continue;
-      AdapterPair& pair = pairs_.emplace_back();
-      static_cast<LowRank&>(pair) = read_halves(name, found.mapped(), false);
-      pair.layer = layer;
-      pair.module = &module;
-      pair.projection = module.first;
-      put_rows_in_order(config, pair);
+      pairs_.push_back({read_halves(name, found.mapped(), false), layer, module});
+      if (block.slice(slices.first).rotates) put_rows_in_order(config, pairs_.back());
     }
   }
 }
 
-/// Brings the rows of B of q and k into Hugging Face's order; they are the values read last.
+/// Brings the rows of B, the values read last, into Hugging Face's order.
 void GgufAdapter::put_rows_in_order(const DecoderConfig& config, const AdapterPair& pair) {
   const auto architecture = file_.get<std::string_view>("general.architecture");
-  const bool rotates = pair.projection == Projection::kQ || pair.projection == Projection::kK;
-  if (!rotates || std::ranges::find(kInterleaved, architecture) == kInterleaved.end() ||
+  if (std::ranges::find(kInterleaved, architecture) == kInterleaved.end() ||
       pair.out_features % config.head_dim != 0) {
     return;
   }
@@ -182,7 +171,7 @@ std::vector<float> GgufAdapter::values_of(const files::GgufTensor& tensor) const
 void GgufAdapter::check_fits(const ModelDims& dims) const {
   check_vocabulary_fits(dims);
   for (const AdapterPair& pair : pairs_) {
-    const auto [in, out] = dims.of(*pair.module);
+    const auto [in, out] = dims.block.dims_of(dims.block.find(*pair.module));
     HEDDLE_CHECK(pair.in_features == in && pair.out_features == out, path_, ": layer ", pair.layer,
                  ", ", pair.module->name, ": takes ", pair.in_features, " features and gives ",
                  pair.out_features, ", the model's takes ", in, " and gives ", out);

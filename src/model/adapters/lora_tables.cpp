@@ -1,167 +1,18 @@
 #include "model/adapters/lora_tables.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cstring>
 #include <utility>
 
-#include "heddle/core/dispatch.h"
-
 #include "core/device_graph.h"
-#include "core/math.h"
 
 namespace heddle::model {
-namespace {
-
-struct Place {
-  LoraSite site;
-  int32_t slice;
-};
-constexpr std::array<Place, kNumProjections> kPlaces = {{{LoraSite::kQkv, 0},
-                                                         {LoraSite::kQkv, 1},
-                                                         {LoraSite::kQkv, 2},
-                                                         {LoraSite::kO, 0},
-                                                         {LoraSite::kGateUp, 0},
-                                                         {LoraSite::kGateUp, 1},
-                                                         {LoraSite::kDown, 0}}};
-
-size_t site_index(int64_t layer, LoraSite site) {
-  return static_cast<size_t>(layer) * kNumLoraSites + static_cast<size_t>(site);
-}
-
-/// Calls slice(projection) for the slices of a site.
-template <class Slice>
-void for_projections(int64_t site, const Slice& slice) {
-  for (int p = 0; p < kNumProjections; ++p) {
-    const auto its_site = static_cast<int64_t>(kPlaces[static_cast<size_t>(p)].site);
-    if (its_site == site % kNumLoraSites) slice(p);
-  }
-}
-
-// How PEFT stores the two halves: A [rank, in_features], B [out_features, rank].
-constexpr LoraLayout kStoredA = LoraLayout::kRankMajor, kStoredB = LoraLayout::kRankMinor;
-
-/// One half of a pair: a weight of `rank` and `features`, without gaps.
-struct Half {
-  const std::byte* data;  // at any address
-  DType dtype;
-  LoraLayout layout;
-  int64_t rank, features;
-};
-
-/// How it shall lie in memory.
-struct Target {
-  DType dtype;
-  LoraLayout layout;
-  int64_t rows, rank;  // the rank is at least the half's: zeros fill the rest
-  int64_t row_stride;
-
-  [[nodiscard]] size_t num_bytes() const {
-    return static_cast<size_t>(rows * row_stride) * size_of(dtype);
-  }
-};
-
-Target target_of(const Half& half, LoraLayout layout, const LoraForm& form) {
-  const int64_t rank = AdapterTable::fitting_rank(half.rank, form.fit);
-  const bool rank_major = layout == LoraLayout::kRankMajor;
-  const DType dtype = form.dtype.value_or(half.dtype);
-  return {dtype, layout, rank_major ? rank : half.features, rank,
-          AdapterTable::fitting_row_stride(rank_major ? half.features : rank, dtype, form.fit)};
-}
-
-/// Elements between neighbours along the two axes of a weight.
-struct Steps {
-  int64_t rank, feature;
-};
-Steps steps_of(LoraLayout layout, int64_t row_stride) {
-  return layout == LoraLayout::kRankMajor ? Steps{row_stride, 1} : Steps{1, row_stride};
-}
-
-template <class To, class From>
-To converted(const std::byte* from) {
-  From value;
-  std::memcpy(&value, from, sizeof value);
-  if constexpr (std::is_same_v<To, From>) {
-    return value;  // all bits, those of a NaN too
-  } else {
-    return from_float<To>(to_float(value));
-  }
-}
-
-template <class To, class From>
-void copy_elements(std::byte* to, Steps to_steps, const Half& half) {
-  const Steps steps =
-      steps_of(half.layout, half.layout == LoraLayout::kRankMajor ? half.features : half.rank);
-  // Along the axis without gaps of what is written.
-  const bool rank_inside = to_steps.rank == 1 && to_steps.feature != 1;
-  const int64_t outer = rank_inside ? half.features : half.rank;
-  const int64_t inner = rank_inside ? half.rank : half.features;
-  const auto swapped = [&](Steps s) { return rank_inside ? s : Steps{s.feature, s.rank}; };
-  const auto [from_inner, from_outer] = swapped(steps);
-  const int64_t to_outer = swapped(to_steps).feature;
-  for (int64_t i = 0; i < outer; ++i) {
-    To* const target = reinterpret_cast<To*>(to) + i * to_outer;
-    const std::byte* const source = half.data + i * from_outer * int64_t{sizeof(From)};
-    if (from_inner == 1 && std::is_same_v<To, From>) {
-      std::memcpy(target, source, static_cast<size_t>(inner) * sizeof(To));
-      continue;
-    }
-    for (int64_t j = 0; j < inner; ++j) {
-      target[j] = converted<To, From>(source + j * from_inner * int64_t{sizeof(From)});
-    }
-  }
-}
-
-/// Writes the half as it shall lie in memory that is zero.
-void lay_out(std::byte* to, const Half& half, const Target& target) {
-  const Steps steps = steps_of(target.layout, target.row_stride);
-  dispatch_dtype<float, heddle::half, bfloat16>(half.dtype, "an adapter", [&]<class From>() {
-    dispatch_dtype<float, heddle::half, bfloat16>(
-        target.dtype, "an adapter", [&]<class To>() { copy_elements<To, From>(to, steps, half); });
-  });
-}
-
-size_t padded(size_t bytes) {
-  constexpr size_t kAlignment = 64;
-  return round_up(bytes, kAlignment);
-}
-
-/// A half and how it shall lie in memory.
-struct Copy {
-  Half half;
-  Target target;
-};
-
-/// Of each pair A, and B of each of its projections.
-std::vector<Copy> halves_of(const Adapter& adapter, const ModelDims& dims, const LoraForm& form) {
-  std::vector<Copy> halves;
-  for (const AdapterPair& pair : adapter.pairs()) {
-    const Half a{pair.a, pair.dtype, kStoredA, pair.rank, pair.in_features};
-    halves.push_back({a, target_of(a, form.a, form)});
-    int64_t first_row = 0;
-    for (int i = 0; i < pair.module->num_projections; ++i) {
-      const int64_t rows = dims.projections[static_cast<int>(pair.projection) + i].out;
-      const auto skipped = static_cast<size_t>(first_row * pair.rank) * size_of(pair.dtype);
-      const Half b{pair.b + skipped, pair.dtype, kStoredB, pair.rank, rows};
-      halves.push_back({b, target_of(b, form.b, form)});
-      first_row += rows;
-    }
-  }
-  return halves;
-}
-
-}  // namespace
-
-LoraForm LoraForm::of(DeviceType device, DType activations) {
-  if (device == DeviceType::kCpu) return {LoraLayout::kRankMinor, LoraLayout::kRankMajor};
-  return {kStoredA, kStoredB, LoraAlignment::k16Bytes, activations};
-}
 
 LoraTables::LoraTables(const ModelDims& dims, const LoraForm& form)
     : dims_(dims),
       form_(form),
-      tables_{.sites = std::vector<Site>(static_cast<size_t>(dims.num_layers) * kNumLoraSites),
+      tables_{.sites =
+                  std::vector<Site>(static_cast<size_t>(dims.num_layers) * dims.block.sites.size()),
               .affines = AffineTables(tables_.sites.size())} {}
 
 int LoraTables::fitting_rank(int64_t rank) const {
@@ -169,11 +20,7 @@ int LoraTables::fitting_rank(int64_t rank) const {
 }
 
 int64_t LoraTables::num_bytes(const Adapter& adapter) const {
-  size_t bytes = 0;
-  for (const Copy& copy : halves_of(adapter, dims_, form_)) {
-    bytes += padded(copy.target.num_bytes());
-  }
-  return static_cast<int64_t>(bytes);
+  return static_cast<int64_t>(model::num_bytes(halves_of(adapter, dims_.block, form_)));
 }
 
 int32_t LoraTables::add(const ExecContext& ctx, const Adapter& adapter,
@@ -188,13 +35,13 @@ int32_t LoraTables::add(const ExecContext& ctx, Prepared prepared) {
   Loaded& added = adapters_[static_cast<size_t>(slot)];
   added = std::move(prepared);
   try {
-    changes_.reserve(3 * added.weights_.size());  // so that none of it fails when it is taken out
+    changes_.reserve(3 * added.weights_.size());  // so that take_out never allocates
     int32_t max_rank = tables_.max_rank;
     for (Weights& w : added.weights_) {
       w.slot = slot;
       max_rank = std::max(max_rank, w.rank);
     }
-    // The slots and the largest rank of a table are fixed: where they do not do, all are made anew.
+    // Slots and rank of a table are fixed: when one of them has to grow, all tables are remade.
     if (slot < tables_.capacity && max_rank == tables_.max_rank) {
       put(ctx, added);
     } else {
@@ -214,47 +61,40 @@ void LoraTables::remove(const ExecContext& ctx, int32_t slot) noexcept {
   adapter = {};
 }
 
-const LoraTables::Site& LoraTables::site(int64_t layer, LoraSite site) const {
-  return tables_.sites[site_index(layer, site)];
+const LoraTables::Site& LoraTables::site(int64_t layer, int site) const {
+  return tables_.sites[static_cast<size_t>(index_of(layer, site))];
 }
 
-const AdapterTable* LoraTables::affines(int64_t layer, LoraSite site) const {
-  return tables_.affines[site_index(layer, site)].get();
+const AdapterTable* LoraTables::affines(int64_t layer, int site) const {
+  return tables_.affines[static_cast<size_t>(index_of(layer, site))].get();
 }
 
 /// Copies the weights of an adapter to one piece of host memory that is zero: memory(num_bytes).
 LoraTables::Prepared LoraTables::lay_out(const ExecContext& ctx, const Adapter& adapter,
                                          std::span<const SliceAffine> affines,
                                          FunctionRef<std::byte*(size_t)> memory) const {
-  const std::vector<Copy> halves = halves_of(adapter, dims_, form_);
-  size_t num_bytes = 0;
-  for (const Copy& copy : halves) num_bytes += padded(copy.target.num_bytes());
-  const size_t begin_of_affines = num_bytes;
+  const BlockShape& block = dims_.block;
+  const std::vector<AdapterHalf> halves = halves_of(adapter, block, form_);
+  const size_t begin_of_affines = model::num_bytes(halves);
+  size_t num_bytes = begin_of_affines;
   for (const SliceAffine& affine : affines) num_bytes += std::span(affine.values).size_bytes();
   Prepared laid_out;
   laid_out.has_affines_ = !affines.empty();
   laid_out.is_used_ = true;
   std::byte* next = memory(num_bytes);
   std::byte* next_affine = next + begin_of_affines;
-  const auto keep = [&](const Copy& copy) -> ConstTensorView {
-    const auto& [half, target] = copy;
-    std::byte* const place = std::exchange(next, next + padded(target.num_bytes()));
-    model::lay_out(place, half, target);
-    const bool rank_major = target.layout == LoraLayout::kRankMajor;
-    const std::array<int64_t, 2> shape{target.rows, rank_major ? half.features : target.rank};
-    const std::array<int64_t, 2> strides{target.row_stride, 1};
-    return {place, target.dtype, ctx.device, shape, strides};
+  const auto keep = [&](const AdapterHalf& half) {
+    std::byte* const place = std::exchange(next, next + half.num_bytes());
+    half.write(place);
+    return half.view(place, ctx.device);
   };
   auto affine = affines.begin();
-  const auto keep_affine = [&](const AdapterPair& pair, int projection) -> ConstTensorView {
-    const auto p = static_cast<Projection>(static_cast<int>(pair.projection) + projection);
-    if (affine == affines.end() || affine->layer != pair.layer || affine->projection != p) {
-      return {};
-    }
+  const auto keep_affine = [&](int64_t layer, int slice) -> ConstTensorView {
+    if (affine == affines.end() || affine->layer != layer || affine->slice != slice) return {};
     const auto bytes = std::as_bytes(std::span((affine++)->values));
     std::byte* const place = std::exchange(next_affine, next_affine + bytes.size());
     std::ranges::copy(bytes, place);
-    const int64_t width = dims_[p].out;
+    const int64_t width = block.slice(slice).dims.out;
     return {place,
             DType::kFloat32,
             ctx.device,
@@ -262,18 +102,19 @@ LoraTables::Prepared LoraTables::lay_out(const ExecContext& ctx, const Adapter& 
   };
   auto half = halves.begin();
   for (const AdapterPair& pair : adapter.pairs()) {
-    const auto rank = static_cast<int32_t>(half->target.rank);
+    const auto rank = static_cast<int32_t>(half->rank);
     const ConstTensorView a = keep(*half++);
-    for (int i = 0; i < pair.module->num_projections; ++i) {
-      const auto [site, slice] = kPlaces[static_cast<size_t>(pair.projection) + size_t(i)];
-      laid_out.weights_.push_back({.site = pair.layer * kNumLoraSites + static_cast<int64_t>(site),
-                                   .slice = slice,
+    const auto [first, count] = block.find(*pair.module);
+    const int site = block.site_of(first);
+    for (int i = first; i < first + count; ++i) {
+      laid_out.weights_.push_back({.site = index_of(pair.layer, site),
+                                   .slice = i - block.site(site).first,
                                    .slot = -1,
                                    .rank = rank,
                                    .scale = pair.scale,
                                    .a = a,
                                    .b = keep(*half++),
-                                   .affine = keep_affine(pair, i)});
+                                   .affine = keep_affine(pair.layer, i)});
     }
   }
   return laid_out;
@@ -349,7 +190,7 @@ LoraTables::Tables LoraTables::make_tables(const ExecContext& ctx, int32_t max_r
   return made;
 }
 
-/// Into the tables that there are, and into new ones, which come to `more`.
+/// Into the existing tables; new ones are added to `more`.
 void LoraTables::put_affines(const ExecContext& ctx, const Loaded& adapter, Tables& tables,
                              AffineTables& more) {
   for (const Weights& w : adapter.weights_) {
@@ -357,16 +198,17 @@ void LoraTables::put_affines(const ExecContext& ctx, const Loaded& adapter, Tabl
     const auto site = static_cast<size_t>(w.site);
     auto& table = tables.affines[site] ? tables.affines[site] : more[site];
     if (!table) {
-      constexpr int32_t kMostRows = 2;  // factor and offset
-      table = std::make_unique<AdapterTable>(ctx, tables.capacity, out_features(w.site), kMostRows,
-                                             DType::kFloat32, LoraLayout::kRankMajor);
+      constexpr int32_t kMaxRows = 2;  // factor and offset
+      table =
+          std::make_unique<AdapterTable>(ctx, tables.capacity, features(w.site, &LinearDims::out),
+                                         kMaxRows, DType::kFloat32, LoraLayout::kRankMajor);
     }
     changes_.push_back(table->change(ctx, w.slot, w.slice, w.affine));
   }
 }
 
-/// Puts an adapter into the tables that there are, and into new ones where it is the first
-/// of its dtype at a site.
+/// Puts an adapter into the existing tables, and into new ones where it is the first of its dtype
+/// at a site.
 void LoraTables::put(const ExecContext& ctx, const Loaded& adapter) {
   std::vector<Site> more(tables_.sites.size());
   AffineTables more_affines(tables_.sites.size());
@@ -392,7 +234,7 @@ void LoraTables::put(const ExecContext& ctx, const Loaded& adapter) {
   }
 }
 
-/// Empties the adapter's slot, as far as the device still does what it is told.
+/// Clears the adapter's slot, as far as the device still executes calls.
 void LoraTables::take_out(const ExecContext& ctx, const Loaded& adapter) noexcept {
   changes_.clear();
   try {
@@ -424,18 +266,20 @@ SiteTable* LoraTables::find(Site& site, const Weights& weights) {
 
 void LoraTables::add_table(const ExecContext& ctx, Site& to, const Weights& weights,
                            const Tables& size) const {
-  std::vector<int64_t> in_features;  // of the site's slices
-  for_projections(weights.site, [&](int p) { in_features.push_back(dims_.projections[p].in); });
   const DType dtype = weights.a.dtype();
   const auto next = std::ranges::find_if(to, [&](const SiteTable& t) { return t.dtype > dtype; });
-  to.emplace(next, ctx, size.capacity, in_features, out_features(weights.site), size.max_rank,
-             dtype, form_);
+  to.emplace(next, ctx, size.capacity, features(weights.site, &LinearDims::in),
+             features(weights.site, &LinearDims::out), size.max_rank, dtype, form_);
 }
 
 /// Of the slices of a site.
-std::vector<int64_t> LoraTables::out_features(int64_t site) const {
+std::vector<int64_t> LoraTables::features(int64_t index, int64_t LinearDims::*which) const {
+  const BlockShape& block = dims_.block;
+  const BlockSite& site = block.site(static_cast<int>(index % block.num_sites()));
   std::vector<int64_t> features;
-  for_projections(site, [&](int p) { features.push_back(dims_.projections[p].out); });
+  for (int i = site.first; i < site.first + site.count; ++i) {
+    features.push_back(block.slice(i).dims.*which);
+  }
   return features;
 }
 

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,27 +10,10 @@
 #include "heddle/ops/lora.h"
 
 #include "core/device_bytes.h"
-#include "model/adapters/adapter.h"
-#include "model/adapters/projection.h"
+#include "model/adapters/lay_out.h"
 #include "model/adapters/slice_affine.h"
 
 namespace heddle::model {
-
-/// The linear layers of a block that share their input form one site; each is a slice of it.
-enum class LoraSite : uint8_t { kQkv, kO, kGateUp, kDown };
-inline constexpr int kNumLoraSites = 4;
-
-/// How weights of adapters lie in memory for the ops that read them.
-struct LoraForm {
-  LoraLayout a = LoraLayout::kRankMajor, b = LoraLayout::kRankMinor;
-  LoraAlignment fit = LoraAlignment::kNone;
-  std::optional<DType> dtype{};  // absent: as the adapter's file has them
-
-  /// What the ops of a device read fastest. On the CPU lanes lie along the rank for A and along the
-  /// outputs for B. On CUDA both halves lie as PEFT stores them, fit for loads of vectors, in the
-  /// dtype of the activations.
-  [[nodiscard]] static LoraForm of(DeviceType device, DType activations);
-};
 
 /// The weights of all slots at one site in one dtype.
 struct SiteTable {
@@ -51,22 +33,23 @@ struct SiteTable {
 class LoraTables {
  public:
   /// One table for each dtype that some adapter has at a site, in the order of the dtypes, so that
-  /// sums of several adapters do not depend on who came first; none where no adapter touches it.
+  /// sums of several adapters do not depend on the order of loading; empty where no adapter has
+  /// weights.
   using Site = std::list<SiteTable>;
 
   LoraTables(const ModelDims& dims, const LoraForm& form);
 
-  /// An adapter's weights on the device, on their way into the tables.
+  /// An adapter's weights on the device, before they are added to the tables.
   class Prepared {
    public:
-    /// Whether it does more at some site than to add its delta.
+    /// Whether it has a factor or an offset at some site.
     [[nodiscard]] bool has_affines() const { return has_affines_; }
 
    private:
     friend class LoraTables;
     struct Weights {
-      int64_t site;
-      int32_t slice, slot, rank;
+      int64_t site;               // index_of
+      int32_t slice, slot, rank;  // the slice within its site
       float scale;
       ConstTensorView a, b;
       ConstTensorView affine{};  // [1 or 2, out_features] f32, or absent: as SliceAffine has it
@@ -77,11 +60,11 @@ class LoraTables {
     bool is_used_ = false;  // false: the slot is free
   };
 
-  /// The same in host memory, as the device will have it.
+  /// An adapter's weights in host memory, as the device will have them.
   class HostCopy {
    public:
     [[nodiscard]] size_t num_bytes() const { return num_bytes_; }
-    /// Its memory, for another copy; nothing else may be done with it then.
+    /// Its memory, for another copy; the object is empty afterwards.
     [[nodiscard]] StagingBytes release() { return std::move(memory_); }
 
    private:
@@ -91,41 +74,42 @@ class LoraTables {
     Prepared prepared_{};  // without memory; its addresses are those in memory_
   };
 
-  /// Copies the adapter to the context's device. May run beside all other calls.
+  /// Copies the adapter to the context's device. May run concurrently with all other calls.
   [[nodiscard]] Prepared prepare(const ExecContext& ctx, const Adapter& adapter,
                                  std::span<const SliceAffine> affines = {}) const;
-  /// Copies the adapter to host memory from which `place` can copy it. memory(num_bytes): gives it.
-  /// May run beside all other calls.
+  /// Copies the adapter to host memory from which `place` can copy it. memory(num_bytes) allocates
+  /// it. May run concurrently with all other calls.
   [[nodiscard]] HostCopy stage(const ExecContext& ctx, const Adapter& adapter,
                                std::span<const SliceAffine> affines,
                                FunctionRef<StagingBytes(size_t)> memory) const;
-  /// Begins to copy it to memory of the context's device of as many bytes, in the order of
-  /// ctx.stream; both stay until that is done.
+  /// Starts a copy to memory of the context's device of as many bytes, in the order of ctx.stream;
+  /// both must outlive it.
   [[nodiscard]] static Prepared place(const ExecContext& ctx, const HostCopy& copy,
                                       DeviceBytes memory);
-  /// What was prepared, as `add` of the adapter itself.
+  /// Adds what was prepared; as `add` of the adapter itself.
   int32_t add(const ExecContext& ctx, Prepared prepared);
   /// Copies the adapter to the context's device, the same in every call; it must fit the model
   /// (Adapter::check_fits). `affines`: its slice_affines. Returns its slot. No call that reads the
-  /// tables may be at work. Where it throws, as without memory, the tables are those of before.
+  /// tables may be in flight. When it throws, for example without memory, the tables are unchanged.
   int32_t add(const ExecContext& ctx, const Adapter& adapter,
               std::span<const SliceAffine> affines = {});
   /// Bytes of the adapter's weights here, without its slice_affines.
   [[nodiscard]] int64_t num_bytes(const Adapter& adapter) const;
-  /// Frees the adapter's weights; its slot touches nothing, and the next adapter may get it. No
-  /// call that reads the tables may be at work.
+  /// Frees the adapter's weights; its slot adds nothing, and the next adapter may get it. No call
+  /// that reads the tables may be in flight.
   void remove(const ExecContext& ctx, int32_t slot) noexcept;
 
-  [[nodiscard]] const Site& site(int64_t layer, LoraSite site) const;
-  /// The table of apply_affines; null where no adapter did more at the site than to add its delta
-  /// since the tables were made.
-  [[nodiscard]] const AdapterTable* affines(int64_t layer, LoraSite site) const;
+  [[nodiscard]] const Site& site(int64_t layer, int site) const;
+  /// The table of apply_affines; null where no adapter has had an affine at the site since the
+  /// tables were made.
+  [[nodiscard]] const AdapterTable* affines(int64_t layer, int site) const;
   /// Whether the adapter of a slot, or of none, has entries in tables of affines.
   [[nodiscard]] bool has_affines(int32_t slot) const {
     return slot >= 0 && adapters_[static_cast<size_t>(slot)].has_affines_;
   }
   [[nodiscard]] int max_rank() const { return tables_.max_rank; }
-  /// Rises where addresses of tables or the sites that have one change, which recorded calls keep.
+  /// Grows when addresses of tables or the sites that have one change: recorded calls are stale
+  /// then.
   [[nodiscard]] int64_t version() const { return version_; }
   /// Slots that the tables have, used or not.
   [[nodiscard]] int32_t num_slots() const { return tables_.capacity; }
@@ -140,7 +124,7 @@ class LoraTables {
   using AffineTables = std::vector<std::unique_ptr<AdapterTable>>;
 
   struct Tables {
-    std::vector<Site> sites;  // [layer * kNumLoraSites + site]
+    std::vector<Site> sites;  // [index_of(layer, site)]
     AffineTables affines;     // of the same sites
     int32_t capacity = 0;     // slots that each table has
     int32_t max_rank = 0;
@@ -154,7 +138,10 @@ class LoraTables {
   void take_out(const ExecContext& ctx, const Loaded& adapter) noexcept;
   void put_affines(const ExecContext& ctx, const Loaded& adapter, Tables& tables,
                    AffineTables& more);
-  [[nodiscard]] std::vector<int64_t> out_features(int64_t site) const;
+  [[nodiscard]] int64_t index_of(int64_t layer, int site) const {
+    return layer * dims_.block.num_sites() + site;
+  }
+  [[nodiscard]] std::vector<int64_t> features(int64_t index, int64_t LinearDims::*which) const;
   void add_table(const ExecContext& ctx, Site& to, const Weights& weights,
                  const Tables& size) const;
   static SiteTable* find(Site& site, const Weights& weights);

@@ -10,7 +10,7 @@
 namespace heddle::model {
 
 /// Opens a folder that PEFT saved, or a GGUF file of llama.cpp's conversion, for a model. Its files
-/// lie within the bounds. The values are there after Adapter::load.
+/// lie within the bounds. The values exist after Adapter::load.
 [[nodiscard]] std::unique_ptr<Adapter> open_adapter(const std::string& path,
                                                     const DecoderConfig& config,
                                                     const files::FolderBounds& bounds = {});

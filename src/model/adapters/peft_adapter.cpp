@@ -53,10 +53,6 @@ std::string tensor_file(const std::string& folder) {
 using Kind = AdapterPlace::Kind;
 using Part = AdapterPart;
 
-AdapterPlace layer_place(int64_t layer, const LinearModule& module) {
-  return {Kind::kLayer, layer, &module};
-}
-
 /// The tensors for one place while a file is read, by AdapterPart.
 class PlaceTensors {
  public:
@@ -137,8 +133,7 @@ void check_halves(const std::string& path, const AdapterPlace& place, const Plac
                files::shape_text(b->shape), ", rank ", b->shape[1]);
 }
 
-/// The adapter's values for each output of a product, which are there where the configuration says
-/// so.
+/// The adapter's values for each output of a product, which exist where the configuration says so.
 StoredValues read_vector(const files::SafetensorsFile& file, const AdapterConfig& config,
                          const AdapterPlace& place, Part part, const char* field, bool is_set,
                          const PlaceTensors& tensors) {
@@ -225,7 +220,7 @@ StoredValues read_matrix(const files::SafetensorsFile& file,
           tensor->name};
 }
 
-/// Reads what is there for the embedding or the head, perhaps nothing.
+/// Reads what exists for the embedding or the head, perhaps nothing.
 VocabularyPart read_part(const files::SafetensorsFile& file, const AdapterConfig& config,
                          const AdapterPlace& place, const PlaceTensors& tensors, bool is_saved,
                          const std::vector<int32_t>& token_ids,
@@ -320,32 +315,29 @@ void PeftAdapter::read_tensors() {
   }
   for (const auto& [place, tensors] : places) {
     if (place.kind != Kind::kLayer) continue;
-    AdapterPair pair;
-    static_cast<LowRank&>(pair) = read_halves(tensors_, config_, place, tensors, converted_);
-    pair.layer = place.layer;
-    pair.module = place.module;
-    pair.projection = place.module->first;
-    pairs_.push_back(pair);
+    pairs_.push_back(
+        {read_halves(tensors_, config_, place, tensors, converted_), place.layer, place.module});
   }
 }
 
 void PeftAdapter::check_fits(const ModelDims& dims) const {
   const std::string& path = tensors_.path();
   check_vocabulary_fits(dims);
-  const AdapterPair* of_projection[kNumProjections] = {};  // of one layer
+  std::vector<const AdapterPair*> of_slice(dims.block.slices.size());  // of one layer
   int64_t layer = -1;
   for (const AdapterPair& pair : pairs_) {
-    if (pair.layer != layer) std::ranges::fill(of_projection, nullptr);
+    if (pair.layer != layer) std::ranges::fill(of_slice, nullptr);
     layer = pair.layer;
     HEDDLE_CHECK(layer < dims.num_layers, path, ": tensor ", files::quote(pair.a_name),
                  " is for layer ", layer, ", the model has ", dims.num_layers, " layers");
-    const auto [in, out] = dims.of(*pair.module);
+    const auto slices = dims.block.find(*pair.module);
+    const auto [in, out] = dims.block.dims_of(slices);
     HEDDLE_CHECK(pair.in_features == in, path, ": tensor ", files::quote(pair.a_name), " takes ",
                  pair.in_features, " features, the model's layer has ", in);
     HEDDLE_CHECK(pair.out_features == out, path, ": tensor ", files::quote(pair.b_name), " gives ",
                  pair.out_features, " features, the model's layer has ", out);
-    for (int i = 0; i < pair.module->num_projections; ++i) {
-      const AdapterPair*& other = of_projection[static_cast<int>(pair.projection) + i];
+    for (int i = slices.first; i < slices.first + slices.count; ++i) {
+      const AdapterPair*& other = of_slice[static_cast<size_t>(i)];
       HEDDLE_CHECK(other == nullptr, path, ": tensors ", files::quote(other->a_name), " and ",
                    files::quote(pair.a_name), " are for the same rows of a layer");
       other = &pair;
@@ -364,16 +356,15 @@ std::vector<std::string> PeftAdapter::missing_modules(const ModelDims& dims) con
   }
   auto next = pairs_.begin();
   for (int64_t layer = 0; layer < dims.num_layers; ++layer) {
-    bool has[kNumProjections] = {};
+    std::vector<int> has(dims.block.slices.size());
     for (; next != pairs_.end() && next->layer == layer; ++next) {
-      std::fill_n(has + static_cast<int>(next->projection), next->module->num_projections, true);
+      const auto [first, count] = dims.block.find(*next->module);
+      std::fill_n(has.begin() + first, count, 1);
     }
-    for (const LinearModule& linear : kLinearModules) {
-      const bool* const first = has + static_cast<int>(linear.first);
-      const bool has_any =
-          std::find(first, first + linear.num_projections, true) != first + linear.num_projections;
-      if (has_any || !dims.has(linear)) continue;
-      const std::string module = layer_place(layer, linear).name();
+    for (const auto& [linear, slices] : dims.block.stored()) {
+      const auto first = has.begin() + slices.first;
+      if (std::find(first, first + slices.count, 1) != first + slices.count) continue;
+      const std::string module = AdapterPlace{Kind::kLayer, layer, linear}.name();
       if (config_.targets(module)) missing.push_back(module);
     }
   }

@@ -11,7 +11,7 @@
 #include "files/safetensors.h"
 #include "model/adapters/adapter.h"
 #include "model/adapters/adapter_config.h"
-#include "model/adapters/projection.h"
+#include "model/config/block_shape.h"
 
 namespace heddle::model {
 
@@ -19,8 +19,8 @@ namespace heddle::model {
 /// none where it is itself the folder of an adapter.
 [[nodiscard]] std::vector<std::string> adapters_in(const std::string& folder);
 
-/// A half whose partner is of another type: what the file has of it, and the same in f32, which is
-/// there when the file's values are.
+/// A half whose partner is of another type: its stored values, and their conversion to f32, which
+/// `load` fills.
 struct ConvertedHalf {
   StoredValues stored;
   files::ReservedBytes floats;

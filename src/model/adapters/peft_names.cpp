@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "model/config/tensor_names.h"
+
 namespace heddle::model {
 namespace {
 
@@ -13,16 +15,12 @@ using Kind = AdapterPlace::Kind;
 constexpr std::string_view kPrefix = "base_model.model.", kModel = "model.";
 constexpr std::string_view kEmbedding = "model.embed_tokens", kHead = "lm_head";
 constexpr std::string_view kLayers = "model.layers.";
-constexpr std::string_view kHalves[] = {"model.language_model.", "language_model.model."};
-constexpr std::string_view kNestedHead = "language_model.lm_head";
-constexpr std::string_view kOtherHalves[] = {"visual.", "vision_tower.", "vision_model.",
-                                             "multi_modal_projector.", "audio_tower."};
-/// Segments that torch.compile, FSDP and activation checkpointing put into names, at any place; DDP
-/// and DeepSpeed put one before all.
+/// Segments that torch.compile, FSDP and activation checkpointing insert anywhere in a name; DDP
+/// and DeepSpeed put one first.
 constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod", "_fsdp_wrapped_module",
                                                        "_checkpoint_wrapped_module"};
 constexpr std::string_view kDataParallel = "module.";
-/// What PEFT has the adapter's name behind.
+/// Segments that the adapter's name may follow.
 constexpr std::array<std::string_view, 7> kNamed = {"lora_A",
                                                     "lora_B",
                                                     "lora_embedding_A",
@@ -31,7 +29,7 @@ constexpr std::array<std::string_view, 7> kNamed = {"lora_A",
                                                     "modules_to_save",
                                                     "trainable_tokens_delta"};
 
-/// How a part is called behind its module; the first of several is what PEFT writes now.
+/// What follows the module in the name of a part; PEFT now writes the first of several.
 struct Spelling {
   AdapterPart part;
   std::string_view text;
@@ -120,18 +118,17 @@ std::optional<AdapterPlace> consume_layer(std::string_view& text) {
   if (!is_number || digits.size() == text.size()) return std::nullopt;
   text.remove_prefix(digits.size() + 1);
   for (const LinearModule& module : kLinearModules) {
-    const std::string_view name = module.name;
-    if (!text.starts_with(name) || text.substr(name.size(), 1) != ".") continue;
-    text.remove_prefix(name.size());
+    if (!text.starts_with(module.name) || text.substr(module.name.size(), 1) != ".") continue;
+    text.remove_prefix(module.name.size());
     return AdapterPlace{Kind::kLayer, std::stoll(std::string(digits)), &module};
   }
   return std::nullopt;
 }
 
-/// Takes away what lies before "model." in a model that takes more than text; returns where its
-/// decoder lies.
+/// Removes what precedes "model." in a model that takes more than text; returns the prefix of its
+/// decoder.
 std::string_view consume_half(std::string_view& text, std::string& plain) {
-  for (const std::string_view half : kHalves) {
+  for (const std::string_view half : kNestedDecoders) {
     if (!consume(text, half)) continue;
     plain = "model." + std::string(text);
     text = plain;
@@ -164,7 +161,7 @@ std::string AdapterPlace::name() const {
     case Kind::kHead: return std::string(kHead);
     case Kind::kLayer: break;
   }
-  return std::string(kLayers) + std::to_string(layer) + '.' + module->name;
+  return std::string(kLayers) + std::to_string(layer) + '.' + std::string(module->name);
 }
 
 std::optional<PeftTensorName> parse_peft_name(std::string_view text) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "model/adapters/projection.h"
+#include "model/config/block_shape.h"
 
 namespace heddle::model {
 
@@ -41,17 +41,17 @@ struct PeftTensorName {
   AdapterPlace place;
   AdapterPart part;
   std::string adapter{};  // its name where that was left in, as in "lora_A.default.weight"
-  /// Where the decoder lies in the model that the adapter was made of: "model.", or in one that
-  /// takes more than text "model.language_model." or "language_model.model.".
+  /// The prefix of the decoder in the model that the adapter was trained on: "model.", or in one
+  /// that takes more than text one of kNestedDecoders.
   std::string_view decoder = "model.";
 };
 
-/// Reads "base_model.model.<module>.<part>", or nothing. The adapter's name may be in it, and what
-/// wrappers of training add to names ("module.", "_orig_mod."). "base_model.model." may be missing,
-/// and "model." before "layers" and "embed_tokens", which an adapter of an AutoModel lacks.
+/// Parses "base_model.model.<module>.<part>"; nothing where it is another name. It may contain the
+/// adapter's name and what wrappers of training add ("module.", "_orig_mod."). "base_model.model."
+/// may be missing, and "model." before "layers" and "embed_tokens", which an adapter of an
+/// AutoModel lacks.
 [[nodiscard]] std::optional<PeftTensorName> parse_peft_name(std::string_view text);
-/// Whether the tensor is of a module that sees images or hears, of a model that takes more than
-/// text.
+/// Whether the tensor belongs to one of kOtherHalves.
 [[nodiscard]] bool is_of_other_half(std::string_view text);
 /// The name as PEFT writes it now.
 [[nodiscard]] std::string peft_name(const AdapterPlace& place, AdapterPart part);

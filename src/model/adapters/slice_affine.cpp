@@ -56,19 +56,21 @@ std::vector<float> affine_values(const ExecContext& ctx, const LowRank& part, co
 }  // namespace
 
 std::vector<SliceAffine> slice_affines(const ExecContext& ctx, const Adapter& adapter,
-                                       const ModelDims& dims, const DecoderWeights& weights) {
+                                       const BlockShape& block, const DecoderWeights& weights) {
   std::vector<SliceAffine> affines;
   for (const AdapterPair& pair : adapter.pairs()) {
     if (!has_affine(pair)) continue;
     const DecoderLayer& layer = weights.layers[static_cast<size_t>(pair.layer)];
     int64_t first = 0;
-    for (int i = 0; i < pair.module->num_projections; ++i) {
-      const auto p = static_cast<Projection>(static_cast<int>(pair.projection) + i);
-      const LowRank part = rows_of(pair, first, dims[p].out);
-      affines.push_back({.layer = pair.layer,
-                         .projection = p,
-                         .values = affine_values(ctx, part, layer[p], layer.bias_of(p))});
-      first += dims[p].out;
+    const auto slices = block.find(*pair.module);
+    for (int i = slices.first; i < slices.first + slices.count; ++i) {
+      const int64_t out = block.slice(i).dims.out;
+      const SliceWeights& base = layer.slices[static_cast<size_t>(i)];
+      affines.push_back(
+          {.layer = pair.layer,
+           .slice = i,
+           .values = affine_values(ctx, rows_of(pair, first, out), base.matrix, base.bias.view())});
+      first += out;
     }
   }
   return affines;

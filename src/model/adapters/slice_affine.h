@@ -13,11 +13,11 @@ struct DecoderWeights;
 
 /// What an adapter does to one slice of a site once its delta is added: y = factor y + offset, as
 /// apply_affines takes it. DoRA has both where the model has a bias c, since c stays out of the
-/// scaling: factor f, offset (1 - f) c. A bias of lora_B is an offset beside factors of 1, and so
+/// scaling: factor f, offset (1 - f) c. A bias of lora_B is an offset with factors of 1, and so
 /// is what a bias in place of the layer's own differs from it.
 struct SliceAffine {
   int64_t layer;
-  Projection projection;
+  int slice;                  // of BlockShape::slices
   std::vector<float> values;  // [1 or 2, out_features]: the factor, and the offset if any
 };
 
@@ -26,7 +26,7 @@ struct SliceAffine {
 /// Those of an adapter that fits the model, in the order of its pairs. Computes the norms of DoRA
 /// from the weights as they lie on the context's device.
 [[nodiscard]] std::vector<SliceAffine> slice_affines(const ExecContext& ctx, const Adapter& adapter,
-                                                     const ModelDims& dims,
+                                                     const BlockShape& block,
                                                      const DecoderWeights& weights);
 
 }  // namespace heddle::model

@@ -14,19 +14,26 @@ RopeParams Rotation::params_for(int64_t length) const {
   return result;
 }
 
-ModelDims DecoderConfig::dims() const {
-  ModelDims dims;
-  dims.num_layers = num_layers;
-  dims[Projection::kQ] = {hidden_size, num_q_heads * head_dim};
-  dims[Projection::kK] = dims[Projection::kV] = {hidden_size, num_kv_heads * head_dim};
-  dims[Projection::kO] = {num_q_heads * head_dim, hidden_size};
-  dims[Projection::kGate] = dims[Projection::kUp] = {hidden_size, intermediate_size};
-  dims[Projection::kDown] = {intermediate_size, hidden_size};
-  dims.fused_qkv = fused_qkv;
-  dims.fused_gate_up = fused_gate_up;
-  dims.hidden_size = hidden_size;
-  dims.vocab_size = vocab_size;
-  return dims;
+BlockShape DecoderConfig::block() const {
+  const int64_t q = num_q_heads * head_dim, kv = num_kv_heads * head_dim;
+  const auto slice = [](const char* module, int64_t in, int64_t out, bool rotates = false) {
+    return BlockSlice{find_linear_module(module), {in, out}, rotates};
+  };
+  const LinearModule* const qkv = find_linear_module("self_attn.qkv_proj");
+  const LinearModule* const gate_up = find_linear_module("mlp.gate_up_proj");
+  return {.slices = {slice("self_attn.q_proj", hidden_size, q, true),
+                     slice("self_attn.k_proj", hidden_size, kv, true),
+                     slice("self_attn.v_proj", hidden_size, kv),
+                     slice("self_attn.o_proj", q, hidden_size),
+                     slice("mlp.gate_proj", hidden_size, intermediate_size),
+                     slice("mlp.up_proj", hidden_size, intermediate_size),
+                     slice("mlp.down_proj", intermediate_size, hidden_size)},
+          .sites = {{qkv, 0, 3, SiteKind::kInner, qkv_bias, fused_qkv},
+                    {nullptr, 3, 1, SiteKind::kResidual, o_bias},
+                    {gate_up, 4, 2, SiteKind::kInner, mlp_bias, fused_gate_up},
+                    {nullptr, 6, 1, SiteKind::kResidual, mlp_bias}},
+          .mixer = AttentionSites{.qkv = 0, .o = 1},
+          .mlp = GatedMlpSites{.gate_up = 2, .down = 3}};
 }
 
 // Row 2 j + i of a head in the file (j a frequency, i the first or second element of its pair) is

@@ -7,7 +7,7 @@
 
 #include "heddle/ops/rope.h"
 
-#include "model/adapters/projection.h"
+#include "model/config/block_shape.h"
 
 namespace heddle::model {
 
@@ -53,8 +53,8 @@ enum class GateActivation : uint8_t { kSilu, kGeluTanh, kGeluErf };
 /// The shape of a decoder and everything in which families differ. The forward pass and the loader
 /// read this alone, never the family's name.
 struct DecoderConfig {
-  std::string name;    // of the model, as its file has it; may be empty
-  std::string family;  // "llama", "qwen2", ...
+  std::string name{};    // of the model, as its file has it; may be empty
+  std::string family{};  // "llama", "qwen2", ...
   int64_t num_layers = 0, hidden_size = 0, intermediate_size = 0;
   int64_t num_q_heads = 0, num_kv_heads = 0, head_dim = 0;
   int64_t vocab_size = 0, context_length = 0;
@@ -71,23 +71,24 @@ struct DecoderConfig {
   bool interleaved_qk = false;  // stored rows 2 j and 2 j + 1 of a head are a pair of the rotation
 
   std::vector<Rotation> rotations = std::vector<Rotation>(1);
-  std::vector<LayerTraits> layers;  // [num_layers], or empty: all have the defaults
+  std::vector<LayerTraits> layers{};  // [num_layers], or empty: all have the defaults
 
   GateActivation gate_activation = GateActivation::kSilu;
   float embedding_scale = 1.0f, residual_scale = 1.0f, logits_scale = 1.0f;
-  std::optional<float> attention_scale;                     // of q k; nothing: 1 / sqrt(head_dim)
+  std::optional<float> attention_scale{};                   // of q k; nothing: 1 / sqrt(head_dim)
   float attention_soft_cap = 0.0f, logits_soft_cap = 0.0f;  // 0: none
 
-  [[nodiscard]] ModelDims dims() const;
+  [[nodiscard]] BlockShape block() const;
+  [[nodiscard]] ModelDims dims() const { return {num_layers, block(), hidden_size, vocab_size}; }
   [[nodiscard]] LayerTraits layer(int64_t i) const {
     return layers.empty() ? LayerTraits{} : layers[static_cast<size_t>(i)];
   }
   [[nodiscard]] int rotary_dim() const { return rotations.front().params.rotary_dim; }
-  /// Where row `row` of q or k, in Hugging Face's order, lies in a file that has the rows of a pair
-  /// of the rotation side by side (interleaved_qk).
+  /// The row of a file that has both rows of a rotated pair next to each other (interleaved_qk), of
+  /// row `row` of q or k in Hugging Face's order.
   [[nodiscard]] int64_t interleaved_row(int64_t row) const;
-  /// Above 0: a sequence that comes to be longer than this is computed anew, since all its keys
-  /// turn by other angles then.
+  /// Above 0: a sequence that grows longer than this is recomputed, since all its keys are rotated
+  /// by other angles then.
   [[nodiscard]] int64_t recompute_above() const;
 };
 

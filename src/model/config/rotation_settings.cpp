@@ -11,7 +11,7 @@ namespace heddle::model {
 namespace {
 
 /// The rotation as a folder says it: rope_parameters of transformers 5, alone or by the type of a
-/// layer; before, rope_scaling beside rope_theta.
+/// layer; in versions before, rope_scaling and rope_theta.
 class FolderRotation {
  public:
   FolderRotation(const Settings& settings, const DecoderConfig& config,

@@ -14,7 +14,7 @@
 
 namespace heddle::model {
 
-/// What a setting is called in config.json and, behind "<architecture>.", in GGUF; empty where a
+/// The name of a setting in config.json and, after "<architecture>.", in GGUF; empty where a
 /// format does not have it.
 struct SettingName {
   std::string_view folder, gguf;
@@ -42,7 +42,7 @@ class Settings {
   [[nodiscard]] virtual std::vector<double> numbers(const SettingName& name) const = 0;
   [[nodiscard]] virtual std::vector<std::string> texts(const SettingName& name) const = 0;
 
-  /// Settings that others make void: they count as asked for.
+  /// Settings that others make void: they count as read.
   void mark_void(std::initializer_list<SettingName> names) const {
     for (const SettingName& name : names) (void)has(name);
   }
@@ -85,7 +85,7 @@ class GgufSettings : public Settings {
   [[nodiscard]] std::vector<double> numbers(const SettingName& name) const override;
   [[nodiscard]] std::vector<std::string> texts(const SettingName& name) const override;
 
-  /// Keys of the architecture that were never asked for, in the file's order.
+  /// Keys of the architecture that were never read, in the file's order.
   [[nodiscard]] std::vector<std::string> unread() const;
 
  private:
@@ -98,7 +98,7 @@ class GgufSettings : public Settings {
 };
 
 /// Settings of a JSON object, which outlives this one. Key "a.b" is member b of member a: an error
-/// where a is there and is no object.
+/// where a exists and is no object.
 class JsonSettings : public Settings {
  public:
   /// section: where the object lies in its file, "text_config." or nothing. defaults: an object of
@@ -121,7 +121,7 @@ class JsonSettings : public Settings {
   [[nodiscard]] std::vector<double> numbers(const SettingName& name) const override;
   [[nodiscard]] std::vector<std::string> texts(const SettingName& name) const override;
 
-  /// Top-level keys that were never asked for, in order, with the section before them.
+  /// Top-level keys that were never read, in order, with the section before them.
   [[nodiscard]] std::vector<std::string> unread() const;
 
  private:

@@ -17,17 +17,14 @@ TensorNames gguf_tensor_names(const DecoderConfig& config) {
           .mlp_post_norm = "post_ffw_norm.weight",
           .q_norm = "attn_q_norm.weight",
           .k_norm = "attn_k_norm.weight",
-          .projections = {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up",
-                          "ffn_down"},
-          .qkv = "attn_qkv",
-          .gate_up = "ffn_up",
+          .linear = &LinearModule::gguf,
           .ignored_suffix = ""};
 }
 
 namespace {
 
-TensorNames names_behind(const DecoderConfig& config, const std::string& prefix,
-                         const std::string& head) {
+TensorNames names_after(const DecoderConfig& config, const std::string& prefix,
+                        const std::string& head) {
   // post_attention_layernorm is the norm after attention where a family has one there, and else the
   // norm before the MLP, which follows attention.
   const std::string post_attention = "post_attention_layernorm.weight";
@@ -44,27 +41,24 @@ TensorNames names_behind(const DecoderConfig& config, const std::string& prefix,
           .mlp_post_norm = "post_feedforward_layernorm.weight",
           .q_norm = "self_attn.q_norm.weight",
           .k_norm = "self_attn.k_norm.weight",
-          .projections = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj",
-                          "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"},
-          .qkv = "self_attn.qkv_proj",
-          .gate_up = "mlp.gate_up_proj",
+          .linear = &LinearModule::name,
           .ignored_suffix = ".rotary_emb.inv_freq"};
 }
 
 }  // namespace
 
 TensorNames folder_tensor_names(const DecoderConfig& config) {
-  return names_behind(config, "model.", "lm_head.weight");
+  return names_after(config, "model.", "lm_head.weight");
 }
 
 TensorNames folder_tensor_names(const DecoderConfig& config, const WeightSource& weights) {
   std::string prefix = "model.", head = "lm_head.weight";
-  for (const char* other : {"model.language_model.", "language_model.model."}) {
+  for (const std::string_view other : kNestedDecoders) {
     if (weights.contains(std::string(other) + "norm.weight")) prefix = other;
   }
-  const char* const nested_head = "language_model.lm_head.weight";
+  const std::string nested_head = std::string(kNestedHead) + ".weight";
   if (weights.contains(nested_head)) head = nested_head;
-  return names_behind(config, prefix, head);
+  return names_after(config, prefix, head);
 }
 
 }  // namespace heddle::model

@@ -12,7 +12,7 @@
 
 namespace heddle::model {
 
-/// A matrix as a model's files hold it, rows one behind another; a vector has one row.
+/// A matrix as a model's files hold it, row after row; a vector has one row.
 struct StoredTensor {
   std::string_view name;
   const std::string* path = nullptr;  // of its file

@@ -11,7 +11,7 @@
 namespace heddle::model {
 namespace {
 
-constexpr size_t kMostProducts = 3;  // of a site: q, k and v
+constexpr size_t kMaxSlices = 3;  // of a site: q, k and v
 
 /// The batch of tokens [first, first + count).
 LoraBatch narrow(const LoraBatch& batch, int64_t first, int64_t count) {
@@ -61,30 +61,37 @@ int make_parts(const StepBatch& batch, const StepInputs& inputs, const LoraTable
   return num_parts;
 }
 
-void Decoder::Step::run_site(int layer, LoraSite site, std::span<const SiteProduct> products,
-                             const TensorView& x) const {
-  if (ctx.device.type == DeviceType::kCpu) return run_site_on_cpu(layer, site, products, x);
-  for (const StepPart& part : parts()) run_site_on_gpu(layer, site, products, x, part);
+void DecoderStep::run_site(int layer_idx, int site, std::initializer_list<TensorView> y,
+                           const TensorView& x) const {
+  if (ctx.device.type == DeviceType::kCpu) return run_site_on_cpu(layer_idx, site, y, x);
+  for (const StepPart& part : parts()) run_site_on_gpu(layer_idx, site, y, x, part);
 }
 
-void Decoder::Step::run_site_on_cpu(int layer, LoraSite site, std::span<const SiteProduct> products,
-                                    const TensorView& x) const {
-  std::array<LinearOutput, kMostProducts> all_outputs;
-  std::ranges::transform(products, all_outputs.begin(), [](const SiteProduct& p) {
-    return LinearOutput{p.y, p.matrix, p.bias};
-  });
-  const auto outputs = std::span(all_outputs).first(products.size());
-  const LoraTables::Site& tables = lora.site(layer, site);
+std::span<const SliceWeights> DecoderStep::slices_of(int layer_idx, int site) const {
+  const BlockSite& shape = block.site(site);
+  return std::span(layer(layer_idx).slices)
+      .subspan(static_cast<size_t>(shape.first), static_cast<size_t>(shape.count));
+}
+
+void DecoderStep::run_site_on_cpu(int layer_idx, int site, Outputs y, const TensorView& x) const {
+  std::array<LinearOutput, kMaxSlices> all_outputs;
+  std::ranges::transform(y, slices_of(layer_idx, site), all_outputs.begin(),
+                         [](const TensorView& out, const SliceWeights& slice) {
+                           return LinearOutput{out, slice.matrix.packed(), slice.bias.view()};
+                         });
+  const auto outputs = std::span(all_outputs).first(y.size());
+  const LoraTables::Site& tables = lora.site(layer_idx, site);
   if (num_parts == 0 || !all_parts[0].any_adapter || tables.empty()) {
     return linear(ctx, outputs, x);
   }
   const LinearAdapters first{tables.front().a.view(), tables.front().b.view(), inputs.adapters};
   linear_with_adapters(ctx, outputs, x, first, lora_seconds);
-  const AdapterTable* const affines = all_parts[0].any_affine ? lora.affines(layer, site) : nullptr;
+  const AdapterTable* const affines =
+      all_parts[0].any_affine ? lora.affines(layer_idx, site) : nullptr;
   if (tables.size() == 1 && affines == nullptr) return;
 
   const auto begin = std::chrono::steady_clock::now();
-  std::array<LoraSlice, kMostProducts> slices;
+  std::array<LoraSlice, kMaxSlices> slices;
   std::ranges::transform(outputs, slices.begin(), [](const auto& o) { return LoraSlice{o.y}; });
   const auto used = std::span(slices).first(outputs.size());
   for (auto table = std::next(tables.begin()); table != tables.end(); ++table) {
@@ -94,19 +101,23 @@ void Decoder::Step::run_site_on_cpu(int layer, LoraSite site, std::span<const Si
   *lora_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Of the tokens of one part. There is one table for a site there, in the activations' dtype.
-void Decoder::Step::run_site_on_gpu(int layer, LoraSite site, std::span<const SiteProduct> products,
-                                    const TensorView& x, const StepPart& part) const {
-  std::array<LinearSlice, kMostProducts> slices;
-  std::ranges::transform(products, slices.begin(), [&](const SiteProduct& p) {
-    return p.matrix.slice(p.y.narrow(0, part.first_token, part.num_tokens), p.bias);
-  });
-  const auto used = std::span(slices).first(products.size());
-  const TensorView rows = x.narrow(0, part.first_token, part.num_tokens);
-  const LoraTables::Site& tables = lora.site(layer, site);
+/// For the tokens of one part. On a GPU a site has one table, in the activations' dtype.
+void DecoderStep::run_site_on_gpu(int layer_idx, int site, Outputs y, const TensorView& x,
+                                  const StepPart& part) const {
+  const auto rows_of = [&](const TensorView& t) {
+    return t.narrow(0, part.first_token, part.num_tokens);
+  };
+  std::array<LinearSlice, kMaxSlices> slices;
+  std::ranges::transform(y, slices_of(layer_idx, site), slices.begin(),
+                         [&](const TensorView& out, const SliceWeights& slice) {
+                           return slice.matrix.slice(rows_of(out), slice.bias.view());
+                         });
+  const auto used = std::span(slices).first(y.size());
+  const TensorView rows = rows_of(x);
+  const LoraTables::Site& tables = lora.site(layer_idx, site);
   if (!part.any_adapter || tables.empty()) return linear_site(ctx, used, rows, part.path);
   const LinearAdapters adapters{tables.front().a.view(), tables.front().b.view(), part.adapters};
-  const AdapterTable* const affines = part.any_affine ? lora.affines(layer, site) : nullptr;
+  const AdapterTable* const affines = part.any_affine ? lora.affines(layer_idx, site) : nullptr;
   if (affines != nullptr) {
     return run_affine_site_on_gpu(affines->view(), used, rows, part, adapters);
   }
@@ -115,11 +126,11 @@ void Decoder::Step::run_site_on_gpu(int layer, LoraSite site, std::span<const Si
 
 /// The sums stay in f32 until the affines are applied, and are rounded once then: a row without has
 /// the bits that linear_site gives it.
-void Decoder::Step::run_affine_site_on_gpu(const LoraTable& affines, std::span<LinearSlice> slices,
-                                           const TensorView& x, const StepPart& part,
-                                           const LinearAdapters& adapters) const {
-  std::array<TensorView, kMostProducts> outputs;
-  std::array<LoraSlice, kMostProducts> sums;
+void DecoderStep::run_affine_site_on_gpu(const LoraTable& affines, std::span<LinearSlice> slices,
+                                         const TensorView& x, const StepPart& part,
+                                         const LinearAdapters& adapters) const {
+  std::array<TensorView, kMaxSlices> outputs;
+  std::array<LoraSlice, kMaxSlices> sums;
   std::byte* next = site_sums.raw();
   for (size_t i = 0; i < slices.size(); ++i) {
     TensorView& y = slices[i].y;
@@ -135,6 +146,37 @@ void Decoder::Step::run_affine_site_on_gpu(const LoraTable& affines, std::span<L
   for (size_t i = 0; i < slices.size(); ++i) {
     if (outputs[i].dtype() != DType::kFloat32) round_to(ctx, outputs[i], sums[i].y);
   }
+}
+
+void DecoderStep::finish_delta(const DeviceTensor& post_norm) const {
+  if (config.norm_after) rms_norm(ctx, delta, delta, post_norm.view(), norm_options());
+  if (config.residual_scale != 1.0f) scale(ctx, delta, config.residual_scale);
+}
+
+/// The residual as products read it, without a norm.
+TensorView DecoderStep::plain_input() const {
+  if (normed.dtype() == residual.dtype()) return residual;
+  round_to(ctx, normed, residual);
+  return normed;
+}
+
+TensorView DecoderStep::first_input(const DeviceTensor& weight) const {
+  if (!config.norm_before) return plain_input();
+  rms_norm(ctx, normed, residual, weight.view(), norm_options());
+  return normed;
+}
+
+TensorView DecoderStep::next_input(const DeviceTensor& weight) const {
+  if (!config.norm_before) {
+    add(ctx, residual, delta);
+    return plain_input();
+  }
+  fused_add_rms_norm(ctx, normed, residual, delta, weight.view(), norm_options());
+  return normed;
+}
+
+RmsNormOptions DecoderStep::norm_options() const {
+  return {.epsilon = config.rms_epsilon, .weight_offset = config.norm_adds_one ? 1 : 0};
 }
 
 }  // namespace heddle::model

@@ -17,14 +17,15 @@ namespace heddle::model {
 struct StepLimits {
   int64_t num_tokens = 0, num_seqs = 0, num_pages = 0, num_logit_rows = 0;
   int64_t max_pairs = 0;  // adapters of a token, where a row has a list of them
-  size_t more_bytes = 0;  // of arrays of the caller's that come to the device with these
+  size_t more_bytes = 0;  // of the caller's arrays that are copied to the device with these
 };
 
-/// Adds arrays that come to the device with those of a step.
+/// Adds arrays that are copied to the device with those of a step.
 using AddMore = FunctionRef<void(StagedArrays&)>;
 inline constexpr auto kNothingMore = [](StagedArrays& /*arrays*/) {};
 
-/// The tokens of one step, those of a sequence side by side, and where their keys and values go.
+/// The tokens of one step, those of a sequence next to one another, and where their keys and values
+/// go.
 struct StepBatch {
   /// Sequences at the front that have one token each, which was drawn: on a GPU they take other
   /// paths than tokens of prompts (docs/numerics.md). On the CPU there is one path, and it is 0.
@@ -61,10 +62,10 @@ struct StepBatch {
   [[nodiscard]] std::span<const AdapterUse> uses_of(int64_t seq) const {
     return seq_uses.empty() ? std::span<const AdapterUse>() : seq_uses[static_cast<size_t>(seq)];
   }
-  /// A token whose logits are wanted, of sequence `seq`.
+  /// Adds a token whose logits are wanted, of sequence `seq`.
   void add_logits(int32_t token, int32_t seq);
   void clear();
-  /// Makes room for any step within the limits.
+  /// Reserves memory for any step within the limits.
   void reserve(const StepLimits& limits);
 };
 

@@ -93,12 +93,12 @@ MadeModel::MadeModel(std::string_view config_json, uint64_t seed, WeightType typ
 void MadeModel::add_tensors() {
   const DecoderConfig& c = config_;
   const TensorNames names = tensor_names();
-  const ModelDims dims = c.dims();
+  const BlockShape block = c.block();
   weights_.add_matrix(names.embedding, c.vocab_size, c.hidden_size);
   if (!c.tied_head) weights_.add_matrix(names.output, c.vocab_size, c.hidden_size);
   weights_.add_vector(names.output_norm, c.hidden_size);
   for (int64_t layer = 0; layer < c.num_layers; ++layer) {
-    const std::string prefix = names.layer_prefix + std::to_string(layer) + ".";
+    const std::string prefix = names.layer(layer);
     const auto norms = [&](bool has, const std::string& attention, const std::string& mlp) {
       if (!has) return;
       weights_.add_vector(prefix + attention, c.hidden_size);
@@ -108,13 +108,12 @@ void MadeModel::add_tensors() {
     norms(c.norm_after, names.attention_post_norm, names.mlp_post_norm);
     if (c.qk_norm != QkNorm::kNone) {
       const bool each = c.qk_norm == QkNorm::kEachHead;
-      weights_.add_vector(prefix + names.q_norm, each ? c.head_dim : dims[Projection::kQ].out);
-      weights_.add_vector(prefix + names.k_norm, each ? c.head_dim : dims[Projection::kK].out);
+      weights_.add_vector(prefix + names.q_norm, c.head_dim * (each ? 1 : c.num_q_heads));
+      weights_.add_vector(prefix + names.k_norm, c.head_dim * (each ? 1 : c.num_kv_heads));
     }
-    for (int p = 0; p < kNumProjections; ++p) {
-      const auto index = static_cast<size_t>(p);
-      weights_.add_matrix(prefix + names.projections[index] + ".weight",
-                          dims.projections[index].out, dims.projections[index].in);
+    for (const BlockSlice& slice : block.slices) {
+      weights_.add_matrix(names.of(layer, *slice.module) + ".weight", slice.dims.out,
+                          slice.dims.in);
     }
   }
 }

@@ -16,9 +16,9 @@ namespace heddle::model {
 /// A random adapter of one dtype on some projections, as PEFT would save it, added to a reference
 /// model as well. `file` holds its weights.
 template <class T>
-PeftAdapter random_adapter(const char* dtype, int64_t rank, const std::vector<Projection>& targets,
+PeftAdapter random_adapter(const char* dtype, int64_t rank, const std::vector<int>& targets,
                            std::string& file, ref::Llama& merged) {
-  const ModelDims dims = merged.config.dims();
+  const BlockShape block = merged.config.block();
   const double alpha = 3.0;
   testing::SafetensorsBuilder tensors;
   std::vector<std::string> target_names;
@@ -28,22 +28,21 @@ PeftAdapter random_adapter(const char* dtype, int64_t rank, const std::vector<Pr
                    {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
     return testing::to_double(values);
   };
-  for (const Projection p : targets) target_names.emplace_back(name(p));
-  for (int64_t layer = 0; layer < dims.num_layers; ++layer) {
-    for (const Projection p : targets) {
-      const bool is_mlp = p >= Projection::kGate;
-      const std::string prefix = "base_model.model.model.layers." + std::to_string(layer) +
-                                 (is_mlp ? ".mlp." : ".self_attn.") + name(p);
-      const std::vector<double> a = add(prefix + ".lora_A.weight", rank, dims[p].in);
-      const std::vector<double> b = add(prefix + ".lora_B.weight", dims[p].out, rank);
-      std::vector<double>& w =
-          merged.layers[static_cast<size_t>(layer)].projection[static_cast<int>(p)];
-      for (int64_t o = 0; o < dims[p].out; ++o) {
+  for (const int p : targets) target_names.push_back(llama::target_name(p));
+  for (int64_t layer = 0; layer < merged.config.num_layers; ++layer) {
+    for (const int p : targets) {
+      const auto [in, out] = block.slice(p).dims;
+      const std::string prefix =
+          "base_model.model.model.layers." + std::to_string(layer) + "." + llama::module_name(p);
+      const std::vector<double> a = add(prefix + ".lora_A.weight", rank, in);
+      const std::vector<double> b = add(prefix + ".lora_B.weight", out, rank);
+      std::vector<double>& w = merged.layers[static_cast<size_t>(layer)].projection[p];
+      for (int64_t o = 0; o < out; ++o) {
         for (int64_t r = 0; r < rank; ++r) {
-          for (int64_t k = 0; k < dims[p].in; ++k) {
-            w[static_cast<size_t>(o * dims[p].in + k)] +=
-                alpha / static_cast<double>(rank) * b[static_cast<size_t>(o * rank + r)] *
-                a[static_cast<size_t>(r * dims[p].in + k)];
+          for (int64_t k = 0; k < in; ++k) {
+            w[static_cast<size_t>(o * in + k)] += alpha / static_cast<double>(rank) *
+                                                  b[static_cast<size_t>(o * rank + r)] *
+                                                  a[static_cast<size_t>(r * in + k)];
           }
         }
       }

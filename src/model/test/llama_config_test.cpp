@@ -8,6 +8,7 @@
 #include "expect_error.h"
 #include "gguf_builder.h"
 #include "model/source/gguf_model.h"
+#include "model/test/llama_slices.h"
 
 namespace heddle::model {
 namespace {
@@ -78,18 +79,18 @@ TEST(DecoderConfig, WhatAFileSays) {
   EXPECT_EQ(config.num_kv_heads, 2);
   EXPECT_EQ(config.head_dim, 20);
   EXPECT_EQ(config.rotations[0].params, (RopeParams{.theta = 5e5, .scale = 4.0, .rotary_dim = 12}));
-  const ModelDims dims = config.dims();
-  const auto expect = [&](Projection p, int64_t in, int64_t out) {
-    EXPECT_EQ(dims[p].in, in) << name(p);
-    EXPECT_EQ(dims[p].out, out) << name(p);
+  const BlockShape block = config.block();
+  const auto expect = [&](int p, int64_t in, int64_t out) {
+    EXPECT_EQ(block.slice(p).dims.in, in) << p;
+    EXPECT_EQ(block.slice(p).dims.out, out) << p;
   };
-  expect(Projection::kQ, 48, 120);
-  expect(Projection::kK, 48, 40);
-  expect(Projection::kV, 48, 40);
-  expect(Projection::kO, 120, 48);
-  expect(Projection::kGate, 48, 56);
-  expect(Projection::kUp, 48, 56);
-  expect(Projection::kDown, 56, 48);
+  expect(llama::kQ, 48, 120);
+  expect(llama::kK, 48, 40);
+  expect(llama::kV, 48, 40);
+  expect(llama::kO, 120, 48);
+  expect(llama::kGate, 48, 56);
+  expect(llama::kUp, 48, 56);
+  expect(llama::kDown, 56, 48);
 }
 
 TEST(DecoderConfig, RefusesWhatItCannotRun) {

@@ -17,7 +17,7 @@ inline ref::Llama random_llama(const DecoderConfig& config, bool has_head) {
     for (float& v : values) v += mean;
     return testing::to_double(values);
   };
-  const ModelDims dims = config.dims();
+  const BlockShape block = config.block();
   ref::Llama m;
   m.config = config;
   m.embedding = random(config.vocab_size * config.hidden_size, 1.0f);
@@ -27,8 +27,9 @@ inline ref::Llama random_llama(const DecoderConfig& config, bool has_head) {
     ref::Layer layer;
     layer.attention_norm = random(config.hidden_size, 0.3f, 1.0f);
     layer.mlp_norm = random(config.hidden_size, 0.3f, 1.0f);
-    for (int p = 0; p < kNumProjections; ++p) {
-      layer.projection[p] = random(dims.projections[p].in * dims.projections[p].out, 0.2f);
+    for (int p = 0; p < llama::kNumSlices; ++p) {
+      const auto [in, out] = block.slice(p).dims;
+      layer.projection[p] = random(in * out, 0.2f);
     }
     m.layers.push_back(std::move(layer));
   }
@@ -87,19 +88,16 @@ class LlamaFileWriter {
   }
 
   void write_layer(const std::string& prefix, const ref::Layer& layer) {
-    constexpr const char* kNames[kNumProjections] = {"attn_q",   "attn_k", "attn_v",  "attn_output",
-                                                     "ffn_gate", "ffn_up", "ffn_down"};
-    const ModelDims dims = model_.config.dims();
     vector(prefix + "attn_norm", layer.attention_norm);
     vector(prefix + "ffn_norm", layer.mlp_norm);
-    for (int p = 0; p < kNumProjections; ++p) {
-      const auto projection = static_cast<Projection>(p);
-      const bool is_rotated = projection == Projection::kQ || projection == Projection::kK;
-      const int64_t head_dim = is_rotated ? model_.config.head_dim : 0;
-      matrix(prefix + kNames[p], layer.projection[p], dims.projections[p].in, head_dim);
+    const BlockShape block = model_.config.block();
+    for (int p = 0; p < llama::kNumSlices; ++p) {
+      const BlockSlice& slice = block.slice(p);
+      const std::string name = prefix + std::string(slice.module->gguf);
+      const int64_t head_dim = slice.rotates ? model_.config.head_dim : 0;
+      matrix(name, layer.projection[p], slice.dims.in, head_dim);
       if (layer.bias[p].empty()) continue;
-      add(prefix + kNames[p] + ".bias", {layer.bias[p].size()},
-          ordered(layer.bias[p], 1, head_dim));
+      add(name + ".bias", {layer.bias[p].size()}, ordered(layer.bias[p], 1, head_dim));
     }
   }
 

@@ -8,22 +8,21 @@
 #include "expect_error.h"
 #include "model/source/gguf_model.h"
 #include "model/test/llama_file.h"
+#include "readers/clean_message.h"
 #include "model/weights/decoder_weights.h"
 
 namespace heddle::model {
 namespace {
 
 DecoderConfig small_config() {
-  DecoderConfig config;
-  config.num_layers = 2;
-  config.hidden_size = 12;
-  config.intermediate_size = 20;
-  config.num_q_heads = 2;
-  config.num_kv_heads = 1;
-  config.head_dim = config.rotations[0].params.rotary_dim = 6;
-  config.vocab_size = 17;
-  config.context_length = 32;
-  return config;
+  return llama::rotating({.num_layers = 2,
+                          .hidden_size = 12,
+                          .intermediate_size = 20,
+                          .num_q_heads = 2,
+                          .num_kv_heads = 1,
+                          .head_dim = 6,
+                          .vocab_size = 17,
+                          .context_length = 32});
 }
 
 GgufModel view_of(const std::string& text) { return {std::as_bytes(std::span(text)), "m.gguf"}; }
@@ -34,7 +33,7 @@ DecoderWeights load(const std::string& text, const LoadOptions& options = {}) {
 }
 
 /// Rows of a packed matrix as f32.
-std::vector<float> rows_of(const PackedWeight& weight, const std::vector<int32_t>& rows) {
+std::vector<float> rows_of(const Matrix& weight, const std::vector<int32_t>& rows) {
   std::vector<float> values(rows.size() * static_cast<size_t>(weight.in_features));
   const auto n = std::ssize(rows);
   embedding({}, host_view(values.data(), {n, weight.in_features}), host_view(rows.data(), {n}),
@@ -42,7 +41,7 @@ std::vector<float> rows_of(const PackedWeight& weight, const std::vector<int32_t
   return values;
 }
 
-void expect_rows(const PackedWeight& weight, const std::vector<double>& want) {
+void expect_rows(const Matrix& weight, const std::vector<double>& want) {
   std::vector<int32_t> rows(static_cast<size_t>(weight.out_features));
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int32_t>(i);
   EXPECT_EQ(rows_of(weight, rows), std::vector<float>(want.begin(), want.end()));
@@ -58,9 +57,9 @@ TEST(DecoderWeights, EveryMatrixIsInItsPlace) {
     expect_rows(weights.output, model.output);
     ASSERT_EQ(weights.layers.size(), model.layers.size());
     for (size_t i = 0; i < model.layers.size(); ++i) {
-      for (int p = 0; p < kNumProjections; ++p) {
-        SCOPED_TRACE(name(static_cast<Projection>(p)));
-        expect_rows(weights.layers[i][static_cast<Projection>(p)], model.layers[i].projection[p]);
+      for (int p = 0; p < llama::kNumSlices; ++p) {
+        SCOPED_TRACE(llama::module_name(p));
+        expect_rows(weights.layers[i].slices[size_t(p)].matrix, model.layers[i].projection[p]);
       }
     }
   }
@@ -113,10 +112,10 @@ TEST(DecoderWeights, ArePackedInAnotherTypeWhereTheRowsAreWholeBlocks) {
     expect_rows(weights.embedding, rounded(type, model.embedding, want));
     expect_rows(weights.output, rounded(type, model.output, want));
     for (size_t i = 0; i < model.layers.size(); ++i) {
-      for (int p = 0; p < kNumProjections; ++p) {
-        SCOPED_TRACE(name(static_cast<Projection>(p)));
+      for (int p = 0; p < llama::kNumSlices; ++p) {
+        SCOPED_TRACE(llama::module_name(p));
         const std::vector<double>& values = model.layers[i].projection[p];
-        const PackedWeight& weight = weights.layers[i][static_cast<Projection>(p)];
+        const Matrix& weight = weights.layers[i].slices[size_t(p)].matrix;
         const bool is_packed = takes_all || weight.in_features == 64;
         EXPECT_EQ(weight.type, is_packed ? type : WeightType::kF32);
         expect_rows(weight, is_packed ? rounded(type, values, want) : values);
@@ -133,21 +132,27 @@ TEST(DecoderWeights, SayWhichTensorCannotBePacked) {
   DecoderConfig config = small_config();
   config.hidden_size = 64;
   ref::Llama model = random_llama(config, false);
-  model.layers[1].projection[static_cast<size_t>(Projection::kGate)][70] = HUGE_VAL;
+  model.layers[1].projection[llama::kGate][70] = HUGE_VAL;
   testing::expect_invalid(
       {"m.gguf: tensor 'blk.1.ffn_gate.weight' cannot be packed to Q4_0: from row 0 on value 70 is "
        "inf, expected a finite number"},
       [&] { (void)load(llama_file(model, {}), {.weights = WeightType::kQ4_0}); });
 }
 
+/// A file with one more tensor before the others.
+std::string with(const std::string& name, const std::vector<uint64_t>& dims, size_t count) {
+  testing::GgufBuilder file;
+  file.tensor(name, dims, 0, std::string(count * sizeof(float), '\0'));
+  LlamaFileWriter(file, random_llama(small_config(), false)).write();
+  return file.build();
+}
+
+TEST(DecoderWeights, QuotesLittleOfTheFile) {
+  const std::string file = with(testing::hostile_text(size_t{10} << 20), {2}, 2);
+  testing::expect_clean_message("a tensor without a place", [&] { (void)load(file); });
+}
+
 TEST(DecoderWeights, RefusesTensorsWithoutAPlaceAndOfOtherShapes) {
-  const ref::Llama model = random_llama(small_config(), false);
-  const auto with = [&](const std::string& name, const std::vector<uint64_t>& dims, size_t count) {
-    testing::GgufBuilder file;
-    file.tensor(name, dims, 0, std::string(count * sizeof(float), '\0'));
-    LlamaFileWriter(file, model).write();
-    return file.build();
-  };
   testing::expect_unsupported(
       {"m.gguf: tensor 'blk.0.attn_sub_norm.weight' has no place in a llama model of 2 layers"},
       [&] { (void)load(with("blk.0.attn_sub_norm.weight", {12}, 12)); });

@@ -35,7 +35,7 @@ TEST_F(LoraTablesCuda, ManyEntriesChangeAtOnce) {
   LoraTablesCase::expect_that_changes_are_made(context.exec());
 }
 
-/// Memory comes back to the stream that takes more, behind the work of the one that had it.
+/// Memory is reused by the stream that allocates, after the work of the stream that freed it.
 TEST_F(LoraTablesCuda, APoolGivesMemoryInTheOrderOfStreams) {
   const Device device = cuda_context().device;
   const DeviceStream last = make_stream(device), first = make_stream(device);

@@ -36,15 +36,15 @@ class LoraTablesTest : public ::testing::Test {
 TEST_F(LoraTablesTest, TheFormOfTheCpuKeepsTheDtypeOfTheFile) {
   const LoraTables tables = case_.make(ctx_, LoraForm::of(DeviceType::kCpu, DType::kFloat32));
   EXPECT_EQ(tables.max_rank(), 17);
-  EXPECT_EQ(tables.site(0, LoraSite::kQkv).size(), 3u) << "f16, f32 and bf16";
-  EXPECT_EQ(tables.site(1, LoraSite::kO).size(), 1u);
+  EXPECT_EQ(tables.site(0, llama::kQkvSite).size(), 3u) << "f16, f32 and bf16";
+  EXPECT_EQ(tables.site(1, llama::kOSite).size(), 1u);
   case_.expect_the_sums_of_the_reference<float>(ctx_, tables, 1e-5);
 }
 
 TEST_F(LoraTablesTest, TheFormOfCudaIsAlignedAndOfOneDtype) {
   const LoraTables tables = case_.make(ctx_, LoraForm::of(DeviceType::kCuda, DType::kBFloat16));
   EXPECT_EQ(tables.max_rank(), 24) << "17, filled up to a multiple of 8";
-  for (const LoraSite site : {LoraSite::kQkv, LoraSite::kDown}) {
+  for (const int site : {llama::kQkvSite, llama::kDownSite}) {
     ASSERT_EQ(tables.site(0, site).size(), 1u);
     const LoraTable a = tables.site(0, site).front().a.view();
     const LoraTable b = tables.site(0, site).front().b.view();
@@ -62,15 +62,15 @@ TEST_F(LoraTablesTest, ManyEntriesChangeAtOnce) { case_.expect_that_changes_are_
 
 TEST_F(LoraTablesTest, AnAdapterThatFindsNoMemoryLeavesTheTablesAsTheyWere) {
   const LoraForm form = LoraForm::of(DeviceType::kCpu, DType::kFloat32);
-  std::array<std::vector<float>, kNumLoraSites> x;
-  for (int site = 0; site < kNumLoraSites; ++site) {
+  std::array<std::vector<float>, llama::kNumSites> x;
+  for (int site = 0; site < llama::kNumSites; ++site) {
     x[size_t(site)] = case_.random_inputs<float>(site);
   }
   // What all slots add to all sites, those without an adapter among them: nothing.
   const auto sums_of = [&](const LoraTables& tables) {
     std::vector<std::vector<std::vector<float>>> sums;
     for (int64_t layer = 0; layer < LoraTablesCase::kNumLayers; ++layer) {
-      for (int site = 0; site < kNumLoraSites; ++site) {
+      for (int site = 0; site < llama::kNumSites; ++site) {
         sums.push_back(case_.deltas(ctx_, tables, layer, site, x[size_t(site)]));
       }
     }
@@ -117,7 +117,7 @@ TEST_F(LoraTablesTest, AnAdapterThatFailsHalfwayLeavesTheTablesAsTheyWere) {
 TEST_F(LoraTablesTest, TheFormDoesNotChangeTheSums) {
   const LoraTables cpu = case_.make(ctx_, LoraForm::of(DeviceType::kCpu, DType::kFloat32));
   const LoraTables cuda = case_.make(ctx_, LoraForm::of(DeviceType::kCuda, DType::kFloat32));
-  for (int site = 0; site < kNumLoraSites; ++site) {
+  for (int site = 0; site < llama::kNumSites; ++site) {
     const std::vector<float> x = case_.random_inputs<float>(site);
     EXPECT_EQ(case_.deltas(ctx_, cpu, 1, site, x), case_.deltas(ctx_, cuda, 1, site, x));
   }
@@ -128,7 +128,7 @@ TEST_F(LoraTablesTest, ASlotIsFreeAgainAndTouchesNothing) {
   const LoraForm form = LoraForm::of(DeviceType::kCpu, DType::kFloat32);
   LoraTables tables = case_.make(ctx_, form);
   for (const int slot : {3, 1}) tables.remove(ctx_, slot);
-  for (int site = 0; site < kNumLoraSites; ++site) {
+  for (int site = 0; site < llama::kNumSites; ++site) {
     const std::vector<float> x = case_.random_inputs<float>(site);
     for (const std::vector<float>& sums : case_.deltas(ctx_, tables, 0, site, x)) {
       const size_t width = sums.size() / LoraTablesCase::kNumRows;
@@ -147,17 +147,17 @@ TEST_F(LoraTablesTest, ASlotIsFreeAgainAndTouchesNothing) {
 TEST_F(LoraTablesTest, ASlotThatIsFreeAgainHasNoFactors) {
   LoraTables tables = case_.make_empty(LoraForm::of(DeviceType::kCpu, DType::kFloat32));
   const auto factor_of = [&](int32_t slot) {
-    const AdapterTable* const table = tables.affines(0, LoraSite::kQkv);
+    const AdapterTable* const table = tables.affines(0, llama::kQkvSite);
     return static_cast<const float*>(table == nullptr ? nullptr
                                                       : table->view().weight(slot, 0).data);
   };
   const std::vector<SliceAffine> affines{
-      {.layer = 0, .projection = Projection::kQ, .values = std::vector<float>(48, 2.0f)}};
-  EXPECT_EQ(tables.affines(0, LoraSite::kQkv), nullptr);
+      {.layer = 0, .slice = llama::kQ, .values = std::vector<float>(48, 2.0f)}};
+  EXPECT_EQ(tables.affines(0, llama::kQkvSite), nullptr);
   EXPECT_EQ(tables.add(ctx_, case_.adapter(0), affines), 0);
   ASSERT_NE(factor_of(0), nullptr);
   EXPECT_TRUE(tables.has_affines(0));
-  EXPECT_EQ(tables.affines(1, LoraSite::kQkv), nullptr);
+  EXPECT_EQ(tables.affines(1, llama::kQkvSite), nullptr);
   tables.remove(ctx_, 0);
   EXPECT_EQ(factor_of(0), nullptr);
   EXPECT_EQ(tables.add(ctx_, case_.adapter(3)), 0);

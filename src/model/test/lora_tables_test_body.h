@@ -24,26 +24,26 @@ class LoraTablesCase {
 
   LoraTablesCase() {
     const auto add = [&]<class T>(const char* dtype, int64_t rank,
-                                  const std::vector<Projection>& targets) {
+                                  const std::vector<int>& targets) {
       const size_t i = adapters_.size();
       adapters_.push_back(random_adapter<T>(dtype, rank, targets, files_[i], deltas_[i]));
     };
-    add.operator()<half>("F16", 3, {Projection::kQ, Projection::kV, Projection::kGate});
-    add.operator()<float>("F32", 17, {Projection::kV, Projection::kDown});
-    add.operator()<bfloat16>("BF16", 1, {Projection::kK, Projection::kUp});
-    add.operator()<half>("F16", 16, {Projection::kO, Projection::kDown, Projection::kQ});
-    add.operator()<float>("F32", 8, {Projection::kK});
+    add.operator()<half>("F16", 3, {llama::kQ, llama::kV, llama::kGate});
+    add.operator()<float>("F32", 17, {llama::kV, llama::kDown});
+    add.operator()<bfloat16>("BF16", 1, {llama::kK, llama::kUp});
+    add.operator()<half>("F16", 16, {llama::kO, llama::kDown, llama::kQ});
+    add.operator()<float>("F32", 8, {llama::kK});
   }
 
   /// Tables of all adapters.
   [[nodiscard]] LoraTables make(const ExecContext& ctx, const LoraForm& form) const {
-    LoraTables tables(dims(), form);
+    LoraTables tables(config().dims(), form);
     for (int i = 0; i < kNumAdapters; ++i) EXPECT_EQ(tables.add(ctx, adapter(i)), i);
     return tables;
   }
-  /// The same by copies in host memory.
+  /// Tables of all adapters, by copies in host memory.
   [[nodiscard]] LoraTables make_staged(const ExecContext& ctx, const LoraForm& form) const {
-    LoraTables tables(dims(), form);
+    LoraTables tables(config().dims(), form);
     for (int i = 0; i < kNumAdapters; ++i) {
       const LoraTables::HostCopy copy = tables.stage(ctx, adapter(i), {}, [&](size_t num_bytes) {
         return StagingBytes(ctx.device, num_bytes);
@@ -58,7 +58,9 @@ class LoraTablesCase {
     }
     return tables;
   }
-  [[nodiscard]] static LoraTables make_empty(const LoraForm& form) { return {dims(), form}; }
+  [[nodiscard]] static LoraTables make_empty(const LoraForm& form) {
+    return {config().dims(), form};
+  }
   [[nodiscard]] const PeftAdapter& adapter(int i) const {
     return adapters_[static_cast<size_t>(i)];
   }
@@ -84,14 +86,15 @@ class LoraTablesCase {
         slots(ctx, std::span<const int32_t>(ids));
     std::vector<DeviceTensor> y;
     std::vector<LoraSlice> slices;
-    for (const Projection p : projections(site)) {
+    const BlockSite& shape = block().site(site);
+    for (int p = shape.first; p < shape.first + shape.count; ++p) {
       y.emplace_back(ctx.device, DType::kFloat32,
-                     std::initializer_list<int64_t>{kNumRows, dims()[p].out});
+                     std::initializer_list<int64_t>{kNumRows, block().slice(p).dims.out});
       slices.push_back({y.back().view()});
     }
     const ConstTensorView rows(x.view().raw(), kDType<X>, ctx.device,
                                {kNumRows, in_features(site)});
-    for (const SiteTable& table : tables.site(layer, static_cast<LoraSite>(site))) {
+    for (const SiteTable& table : tables.site(layer, site)) {
       lora_apply(ctx, slices, rows, table.a.view(), table.b.view(),
                  LoraBatch::from_ids(slots.view()));
     }
@@ -108,11 +111,12 @@ class LoraTablesCase {
   void expect_the_sums_of_the_reference(const ExecContext& ctx, const LoraTables& tables,
                                         double limit) const {
     for (int64_t layer = 0; layer < kNumLayers; ++layer) {
-      for (int site = 0; site < kNumLoraSites; ++site) {
+      for (int site = 0; site < llama::kNumSites; ++site) {
         const std::vector<X> x = random_inputs<X>(site);
         const std::vector<std::vector<float>> got = deltas(ctx, tables, layer, site, x);
         for (size_t s = 0; s < got.size(); ++s) {
-          expect_slice(got[s], testing::to_double(x), layer, projections(site)[s], limit);
+          expect_slice(got[s], testing::to_double(x), layer,
+                       block().site(site).first + static_cast<int>(s), limit);
         }
       }
     }
@@ -153,47 +157,42 @@ class LoraTablesCase {
   /// A reference whose base weights are zero: with an adapter merged, its delta is left.
   static ref::Llama zero_model() {
     ref::Llama zero;
-    zero.config.num_layers = kNumLayers;
-    zero.config.hidden_size = 24;
-    zero.config.intermediate_size = 40;
-    zero.config.num_q_heads = 6;
-    zero.config.num_kv_heads = 2;
-    zero.config.head_dim = 8;
+    zero.config = config();
     zero.layers.resize(kNumLayers);
-    const ModelDims dims = zero.config.dims();
     for (ref::Layer& layer : zero.layers) {
-      for (int p = 0; p < kNumProjections; ++p) {
-        const ProjectionDims& d = dims.projections[p];
-        layer.projection[p].assign(static_cast<size_t>(d.in * d.out), 0.0);
+      for (int p = 0; p < llama::kNumSlices; ++p) {
+        const auto [in, out] = block().slice(p).dims;
+        layer.projection[p].assign(static_cast<size_t>(in * out), 0.0);
       }
     }
     return zero;
   }
-  static ModelDims dims() { return zero_model().config.dims(); }
-
-  static const std::vector<Projection>& projections(int site) {
-    static const std::array<std::vector<Projection>, kNumLoraSites> all = {
-        {{Projection::kQ, Projection::kK, Projection::kV},
-         {Projection::kO},
-         {Projection::kGate, Projection::kUp},
-         {Projection::kDown}}};
-    return all[static_cast<size_t>(site)];
+  static DecoderConfig config() {
+    return {.num_layers = kNumLayers,
+            .hidden_size = 24,
+            .intermediate_size = 40,
+            .num_q_heads = 6,
+            .num_kv_heads = 2,
+            .head_dim = 8};
   }
-  static int64_t in_features(int site) { return dims()[projections(site)[0]].in; }
+  static const BlockShape& block() {
+    static const BlockShape shape = config().block();
+    return shape;
+  }
+  static int64_t in_features(int site) { return block().dims_of(block().site(site)).in; }
 
   void expect_slice(const std::vector<float>& got, const std::vector<double>& x, int64_t layer,
-                    Projection projection, double limit) const {
+                    int slice, double limit) const {
     const auto in = static_cast<std::ptrdiff_t>(x.size() / kNumRows);
     const size_t out = got.size() / kNumRows;
     for (size_t row = 0; row < kNumRows; ++row) {
       const ref::Llama& delta = deltas_[row];
       const auto first = x.begin() + static_cast<std::ptrdiff_t>(row) * in;
       const std::vector<double> want = ref::matvec(
-          delta.layers[static_cast<size_t>(layer)].projection[static_cast<int>(projection)],
-          {first, first + in});
+          delta.layers[static_cast<size_t>(layer)].projection[slice], {first, first + in});
       for (size_t i = 0; i < out; ++i) {
         EXPECT_LE(std::abs(double{got[row * out + i]} - want[i]), limit * (1 + std::abs(want[i])))
-            << projection << " of layer " << layer << ", row " << row << ", output " << i;
+            << "slice " << slice << " of layer " << layer << ", row " << row << ", output " << i;
       }
     }
   }

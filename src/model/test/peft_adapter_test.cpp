@@ -26,13 +26,13 @@ TEST(PeftAdapter, ReadsPairsInTheOrderOfTheModel) {
   for (const std::string dtype : {"F32", "F16", "BF16"}) {
     std::vector<Tensor> tensors = whole_adapter();
     for (Tensor& tensor : tensors) tensor.dtype = dtype;
-    const std::string file = file_of(tensors);
-    const PeftAdapter adapter(kConfig, bytes_of(file), "dir");
+    const StoredAdapter stored(tensors);
+    const PeftAdapter& adapter = stored.adapter;
     adapter.check_fits(small_dims());
     ASSERT_EQ(adapter.pairs().size(), 4u);
     const AdapterPair& q = adapter.pairs()[2];
     EXPECT_EQ(q.layer, 1);
-    EXPECT_EQ(q.projection, Projection::kQ);
+    EXPECT_EQ(q.module->name, "self_attn.q_proj");
     EXPECT_EQ(q.rank, 2);
     EXPECT_EQ(q.in_features, 4);
     EXPECT_EQ(q.out_features, 20);
@@ -41,7 +41,7 @@ TEST(PeftAdapter, ReadsPairsInTheOrderOfTheModel) {
     EXPECT_EQ(*q.a, std::byte{'e'});
     EXPECT_EQ(*q.b, std::byte{'f'});
     const AdapterPair& down = adapter.pairs()[3];
-    EXPECT_EQ(down.projection, Projection::kDown);
+    EXPECT_EQ(down.module->name, "mlp.down_proj");
     EXPECT_EQ(down.rank, 1);
     EXPECT_EQ(down.scale, 6.0f);
     EXPECT_EQ(*down.b, std::byte{'h'});
@@ -52,14 +52,12 @@ TEST(PeftAdapter, TakesNamesWithTheAdaptersNameLeftIn) {
   std::vector<Tensor> tensors = whole_adapter();
   const std::string before = tensors[0].name;
   tensors[0].name = before.substr(0, before.size() - 6) + "default.weight";
-  const std::string file = file_of(tensors);
-  EXPECT_EQ(PeftAdapter(kConfig, bytes_of(file), "dir").pairs().size(), 4u);
+  EXPECT_EQ(StoredAdapter(tensors).adapter.pairs().size(), 4u);
   tensors.push_back({before, "F16", {2, 4}});
   expect_refused({"lora_A.default.weight' and 'base_model", "are for the same place"}, tensors);
   tensors.pop_back();
   tensors[0].name = before.substr(0, before.size() - 6) + "sql.weight";
-  const std::string sql = file_of(tensors);
-  EXPECT_EQ(PeftAdapter(kConfig, bytes_of(sql), "dir").pairs().size(), 4u);
+  EXPECT_EQ(StoredAdapter(tensors).adapter.pairs().size(), 4u);
   tensors[1].name = tensor_name(0, "self_attn.q_proj", "lora_B.cron");
   expect_refused({"has tensors of two adapters, 'sql' and 'cron'; save each in a folder"}, tensors);
 }
@@ -75,13 +73,11 @@ TEST(PeftAdapter, FitsTheLinearLayersThatTheModelHas) {
       "rank_pattern": {"down_proj": 1}, "target_modules": ["qkv_proj", "down_proj"]})";
   const auto fit = [&](const ModelDims& dims, int64_t rows_of_b) {
     tensors[1].shape = tensors[5].shape = {rows_of_b, 2};
-    const std::string file = file_of(tensors);
-    PeftAdapter(config, bytes_of(file), "dir").check_fits(dims);
+    StoredAdapter(tensors, config).adapter.check_fits(dims);
   };
   ModelDims fused = small_dims();
-  fused.fused_qkv = true;
-  const int64_t all_rows =
-      fused[Projection::kQ].out + fused[Projection::kK].out + fused[Projection::kV].out;
+  fused.block.sites[llama::kQkvSite].is_fused = true;
+  const int64_t all_rows = fused.block.dims_of({llama::kQ, 3}).out;
   for (const ModelDims& dims : {fused, small_dims()}) {  // the rows of q, k and v one after another
     EXPECT_NO_THROW(fit(dims, all_rows));
     testing::expect_invalid({"self_attn.qkv_proj.lora_B.weight' gives", "features"},
@@ -155,8 +151,8 @@ TEST(PeftAdapter, ReadsWhatBelongsToAPair) {
     for (const char* const spelling : {own, older}) {
       tensors.resize(2);
       tensors.push_back({prefix + spelling, "F32", {20}});
-      const std::string file = file_of(tensors);
-      const PeftAdapter adapter(config, bytes_of(file), "dir");
+      const StoredAdapter stored(tensors, config);
+      const PeftAdapter& adapter = stored.adapter;
       const AdapterPair& pair = adapter.pairs().at(0);
       const StoredValues& values = field[0] == 'u' ? pair.magnitude : pair.bias;
       EXPECT_EQ(values.num_elements(), 20);
@@ -186,8 +182,8 @@ TEST(PeftAdapter, ReadsAnEmbeddingAndAHead) {
   dims.hidden_size = 4;
   dims.vocab_size = 7;
   const auto fit = [&](const std::vector<Tensor>& tensors) {
-    const std::string file = file_of(tensors);
-    const PeftAdapter adapter(config, bytes_of(file), "dir");
+    const StoredAdapter stored(tensors, config);
+    const PeftAdapter& adapter = stored.adapter;
     adapter.check_fits(dims);
     EXPECT_TRUE(adapter.pairs().empty());
     EXPECT_EQ(adapter.embedding().weight.dtype, DType::kBFloat16);
@@ -244,8 +240,8 @@ TEST(PeftAdapter, TakesWhatIsTiedToATarget) {
   };
   expect_refused({"lm_head.lora_A.weight' is for a module that target_modules"}, tensors,
                  config("false"));
-  const std::string file = file_of(tensors);
-  const PeftAdapter adapter(config("true"), bytes_of(file), "dir");
+  const StoredAdapter stored(tensors, config("true"));
+  const PeftAdapter& adapter = stored.adapter;
   EXPECT_TRUE(adapter.embedding().pair && adapter.head().pair);
   expect_refused(ErrorCode::kUnsupported, {"alora_invocation_tokens is set", "adapted embedding"},
                  tensors, config(R"(true, "alora_invocation_tokens": [1])"));
@@ -286,13 +282,11 @@ TEST(PeftAdapter, RefusesTheAdapterOfAnotherModel) {
       {"layers.1.mlp.down_proj.lora_B.weight' gives 27 features, the model's layer has 26"},
       tensors);
   tensors = whole_adapter();
-  tensors.push_back({tensor_name(2, "self_attn.q_proj", "lora_A"), "F16", {2, 4}});
-  tensors.push_back({tensor_name(2, "self_attn.q_proj", "lora_B"), "F16", {20, 2}});
+  add_pair(tensors, 2, "self_attn.q_proj", 2, 4, 20);
   expect_refused(
       {"layers.2.self_attn.q_proj.lora_A.weight' is for layer 2, the model has 2 layers"}, tensors);
   tensors = whole_adapter();
-  tensors.push_back({tensor_name(1, "self_attn.qkv_proj", "lora_A"), "F16", {2, 4}});
-  tensors.push_back({tensor_name(1, "self_attn.qkv_proj", "lora_B"), "F16", {63, 2}});
+  add_pair(tensors, 1, "self_attn.qkv_proj", 2, 4, 63);
   expect_refused({"layers.1.self_attn.q_proj.lora_A.weight' and 'base_model",
                   "layers.1.self_attn.qkv_proj.lora_A.weight' are for the same rows of a layer"},
                  tensors, R"({"peft_type": "LORA", "r": 2, "rank_pattern": {"down_proj": 1}})");
@@ -303,11 +297,10 @@ TEST(PeftAdapter, TakesTheLayersThatTheConfigNames) {
     "layers_to_transform": [1]})";
   std::vector<Tensor> tensors = {{tensor_name(1, "self_attn.q_proj", "lora_A"), "F16", {2, 4}},
                                  {tensor_name(1, "self_attn.q_proj", "lora_B"), "F16", {20, 2}}};
-  const std::string file = file_of(tensors);
-  const PeftAdapter adapter(config, bytes_of(file), "dir");
+  const StoredAdapter stored(tensors, config);
+  const PeftAdapter& adapter = stored.adapter;
   EXPECT_NO_THROW(adapter.check_fits(small_dims()));
-  tensors.push_back({tensor_name(0, "self_attn.q_proj", "lora_A"), "F16", {2, 4}});
-  tensors.push_back({tensor_name(0, "self_attn.q_proj", "lora_B"), "F16", {20, 2}});
+  add_pair(tensors, 0, "self_attn.q_proj", 2, 4, 20);
   expect_refused(
       {"layers.0.self_attn.q_proj.lora_A.weight' is for a module that", "layers_to_transform"},
       tensors, config);
@@ -348,12 +341,13 @@ TEST(PeftAdapter, FindsSeveralInAFolder) {
 
 /// SmolLM2-135M: hidden size 576, 3 key-value heads of 64, feed-forward 1536.
 ModelDims smollm2_135m() {
-  ModelDims dims{.num_layers = 30};
-  dims[Projection::kQ] = dims[Projection::kO] = {.in = 576, .out = 576};
-  dims[Projection::kK] = dims[Projection::kV] = {.in = 576, .out = 192};
-  dims[Projection::kGate] = dims[Projection::kUp] = {.in = 576, .out = 1536};
-  dims[Projection::kDown] = {.in = 1536, .out = 576};
-  return dims;
+  return DecoderConfig{.num_layers = 30,
+                       .hidden_size = 576,
+                       .intermediate_size = 1536,
+                       .num_q_heads = 9,
+                       .num_kv_heads = 3,
+                       .head_dim = 64}
+      .dims();
 }
 
 struct Expected {
@@ -378,7 +372,7 @@ TEST(PeftAdapter, ReadsTheExamples) {
     EXPECT_EQ(adapter.pairs().size(), 30 * expected.projections) << name;
     EXPECT_EQ(adapter.config().base_model, "HuggingFaceTB/SmolLM2-135M-Instruct");
     for (const AdapterPair& pair : adapter.pairs()) {
-      const bool is_sql_down = name == "sql" && pair.projection == Projection::kDown;
+      const bool is_sql_down = name == "sql" && pair.module->name == "mlp.down_proj";
       EXPECT_EQ(pair.rank, is_sql_down ? 4 : expected.rank) << name;
       EXPECT_EQ(pair.scale, static_cast<float>(expected.scale)) << name;
       EXPECT_EQ(pair.dtype, DType::kFloat16);
@@ -399,14 +393,10 @@ TEST(PeftAdapter, QuotesLittleOfTheFiles) {
   const std::string text = json.substr(1, json.size() - 2);
   std::vector<Tensor> tensors = whole_adapter();
   tensors.push_back({text, "F16", {2, 4}});
-  const std::string named = file_of(tensors);
-  testing::expect_clean_message(
-      "a tensor's name", [&] { const PeftAdapter adapter(kConfig, bytes_of(named), "dir"); });
+  testing::expect_clean_message("a tensor's name", [&] { const StoredAdapter stored(tensors); });
   tensors = whole_adapter();
   tensors[0].dtype = text;
-  const std::string typed = file_of(tensors);
-  testing::expect_clean_message(
-      "a tensor's type", [&] { const PeftAdapter adapter(kConfig, bytes_of(typed), "dir"); });
+  testing::expect_clean_message("a tensor's type", [&] { const StoredAdapter stored(tensors); });
 }
 
 TEST(PeftAdapter, TakesTimeInProportionToItsModules) {
@@ -414,8 +404,7 @@ TEST(PeftAdapter, TakesTimeInProportionToItsModules) {
     std::vector<Tensor> tensors;
     for (size_t i = 0; i < num_layers; ++i) {
       const int layer = static_cast<int>(i);
-      tensors.push_back({tensor_name(layer, "self_attn.q_proj", "lora_A"), "F16", {2, 4}});
-      tensors.push_back({tensor_name(layer, "self_attn.q_proj", "lora_B"), "F16", {20, 2}});
+      add_pair(tensors, layer, "self_attn.q_proj", 2, 4, 20);
     }
     return file_of(tensors);
   };

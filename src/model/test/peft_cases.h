@@ -6,6 +6,7 @@
 
 #include "expect_error.h"
 #include "model/adapters/peft_adapter.h"
+#include "model/test/llama_slices.h"
 #include "safetensors_builder.h"
 
 // A small adapter as PEFT saves it, to be spoiled by tests.
@@ -17,10 +18,12 @@ using testing::SafetensorsBuilder;
 inline const std::string kConfig = R"({"peft_type": "LORA", "r": 2, "lora_alpha": 6,
   "target_modules": ["q_proj", "down_proj"], "rank_pattern": {"down_proj": 1}})";
 
-/// A model of two layers whose projections all differ.
+/// A model of two layers whose slices all differ.
 inline ModelDims small_dims() {
-  ModelDims dims{.num_layers = 2};
-  for (int p = 0; p < kNumProjections; ++p) dims.projections[p] = {.in = 4 + p, .out = 20 + p};
+  ModelDims dims{.num_layers = 2, .block = DecoderConfig{}.block()};
+  for (int p = 0; p < llama::kNumSlices; ++p) {
+    dims.block.slices[size_t(p)].dims = {.in = 4 + p, .out = 20 + p};
+  }
   return dims;
 }
 
@@ -33,14 +36,18 @@ struct Tensor {
   std::string name, dtype = "F16";
   std::vector<int64_t> shape;
 };
+/// Adds both halves of a module.
+inline void add_pair(std::vector<Tensor>& tensors, int layer, const std::string& module,
+                     int64_t rank, int64_t in, int64_t out) {
+  tensors.push_back({tensor_name(layer, module, "lora_A"), "F16", {rank, in}});
+  tensors.push_back({tensor_name(layer, module, "lora_B"), "F16", {out, rank}});
+}
 /// The tensors of kConfig's adapter for small_dims, to be spoiled by a test.
 inline std::vector<Tensor> whole_adapter() {
   std::vector<Tensor> tensors;
   for (const int layer : {0, 1}) {
-    tensors.push_back({tensor_name(layer, "self_attn.q_proj", "lora_A"), "F16", {2, 4}});
-    tensors.push_back({tensor_name(layer, "self_attn.q_proj", "lora_B"), "F16", {20, 2}});
-    tensors.push_back({tensor_name(layer, "mlp.down_proj", "lora_A"), "F16", {1, 10}});
-    tensors.push_back({tensor_name(layer, "mlp.down_proj", "lora_B"), "F16", {26, 1}});
+    add_pair(tensors, layer, "self_attn.q_proj", 2, 4, 20);
+    add_pair(tensors, layer, "mlp.down_proj", 1, 10, 26);
   }
   return tensors;
 }
@@ -60,14 +67,20 @@ inline std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
+/// An adapter that lies in memory.
+struct StoredAdapter {
+  explicit StoredAdapter(const std::vector<Tensor>& tensors, const std::string& config = kConfig)
+      : file(file_of(tensors)), adapter(config, bytes_of(file), "dir") {}
+
+  std::string file;
+  PeftAdapter adapter;
+};
+
 inline void expect_refused(ErrorCode code, std::initializer_list<const char*> parts,
                            const std::vector<Tensor>& tensors,
                            const std::string& config = kConfig) {
-  const std::string file = file_of(tensors);
-  testing::expect_error(code, parts, [&] {
-    const PeftAdapter adapter(config, bytes_of(file), "dir");
-    adapter.check_fits(small_dims());
-  });
+  testing::expect_error(code, parts,
+                        [&] { StoredAdapter(tensors, config).adapter.check_fits(small_dims()); });
 }
 inline void expect_refused(std::initializer_list<const char*> parts,
                            const std::vector<Tensor>& tensors,

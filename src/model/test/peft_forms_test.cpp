@@ -6,7 +6,7 @@
 #include "model/test/peft_cases.h"
 #include "temp_folder.h"
 
-// What trainers and versions of PEFT save beside the plain form.
+// Other forms than the plain one that trainers and versions of PEFT save.
 
 namespace heddle::model {
 namespace {
@@ -30,8 +30,8 @@ TEST(PeftForms, TakesTheNamesThatTrainersLeave) {
   for (const std::string& name : names) {
     std::vector<Tensor> tensors = whole_adapter();
     tensors[0].name = name;
-    const std::string file = file_of(tensors);
-    const PeftAdapter adapter(kConfig, bytes_of(file), "dir");
+    const StoredAdapter stored(tensors);
+    const PeftAdapter& adapter = stored.adapter;
     adapter.check_fits(small_dims());
     EXPECT_EQ(adapter.pairs().size(), 4u) << name;
     EXPECT_EQ(*adapter.pairs()[0].a, std::byte{'a'}) << name;
@@ -44,8 +44,8 @@ TEST(PeftForms, BringsHalvesOfTwoTypesIntoF32) {
     std::vector<Tensor> tensors = whole_adapter();
     tensors[0].dtype = of_a;
     tensors[1].dtype = of_b;
-    const std::string file = file_of(tensors);
-    const PeftAdapter adapter(kConfig, bytes_of(file), "dir");
+    const StoredAdapter stored(tensors);
+    const PeftAdapter& adapter = stored.adapter;
     const AdapterPair& pair = adapter.pairs()[0];
     EXPECT_EQ(pair.dtype, DType::kFloat32);
     const auto expected = [](const std::string& dtype, char fill, int64_t count) {
@@ -60,10 +60,10 @@ TEST(PeftForms, BringsHalvesOfTwoTypesIntoF32) {
     EXPECT_EQ(pair.stored_b().floats(), expected(of_b, 'b', 20 * 2));
     EXPECT_EQ(adapter.pairs()[1].dtype, DType::kFloat16);
 
-    // Of a file the values are there once they are loaded, and as often as they are.
+    // The values of a file exist after each load.
     const testing::TempFolder folder;
     (void)folder.write("adapter_config.json", kConfig);
-    (void)folder.write("adapter_model.safetensors", file);
+    (void)folder.write("adapter_model.safetensors", stored.file);
     PeftAdapter from_file(folder.path());
     EXPECT_EQ(from_file.pairs()[0].dtype, DType::kFloat32);
     for (int i = 0; i < 2; ++i) {
@@ -76,8 +76,8 @@ TEST(PeftForms, BringsHalvesOfTwoTypesIntoF32) {
 
 TEST(PeftForms, WarnsAsPeftOfModulesWithoutTensors) {
   const auto warnings = [](const std::vector<Tensor>& tensors, const ModelDims& dims) {
-    const std::string file = file_of(tensors);
-    const PeftAdapter adapter(kConfig, bytes_of(file), "dir");
+    const StoredAdapter stored(tensors);
+    const PeftAdapter& adapter = stored.adapter;
     adapter.check_fits(dims);
     return adapter.warnings(dims);
   };
@@ -98,7 +98,8 @@ TEST(PeftForms, WarnsAsPeftOfModulesWithoutTensors) {
                 "dir/adapter_model.safetensors: has no tensors for 1 module that target_modules of "
                 "dir/adapter_config.json names, the first is model.layers.0.mlp.down_proj; it "
                 "stays as in the base model"}));
-  one_layer.fused_qkv = true;  // q_proj of the adapter is a part of qkv_proj
+  // q_proj of the adapter is a part of qkv_proj
+  one_layer.block.sites[llama::kQkvSite].is_fused = true;
   tensors = whole_adapter();
   tensors.resize(4);
   EXPECT_EQ(warnings(tensors, one_layer), std::vector<std::string>());

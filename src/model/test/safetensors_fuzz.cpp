@@ -4,10 +4,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "heddle/core/error.h"
-
 #include "files/safetensors.h"
 #include "model/adapters/peft_adapter.h"
+#include "model/config/decoder_config.h"
+#include "model/test/one_line.h"
 
 namespace {
 
@@ -21,31 +21,22 @@ unsigned sum(std::span<const std::byte> bytes) {
   return total;
 }
 
-template <class Run>
-void expect_one_line(const Run& run) {
-  try {
-    run();
-  } catch (const heddle::Error& e) {
-    if (std::string(e.what()).find('\n') != std::string::npos) std::abort();
-  }
-}
-
 unsigned read_file(std::span<const std::byte> bytes) {
   const SafetensorsFile file(bytes, "input");
   unsigned total = 0;
   for (const SafetensorsTensor& tensor : file.tensors()) {
     if (file.find(tensor.name) != &tensor) std::abort();
     total += sum(tensor.data);
-    expect_one_line([&] { (void)file.dtype(tensor); });
+    heddle::testing::expect_one_line([&] { (void)file.dtype(tensor); });
   }
   return total;
 }
 
 unsigned read_adapter(std::span<const std::byte> bytes) {
   const heddle::model::PeftAdapter adapter(R"({"peft_type": "LORA", "r": 2})", bytes, "input");
-  heddle::model::ModelDims dims{.num_layers = 2};
-  for (auto& projection : dims.projections) projection = {.in = 4, .out = 4};
-  expect_one_line([&] { adapter.check_fits(dims); });
+  heddle::model::ModelDims dims{.num_layers = 2, .block = heddle::model::DecoderConfig{}.block()};
+  for (auto& slice : dims.block.slices) slice.dims = {.in = 4, .out = 4};
+  heddle::testing::expect_one_line([&] { adapter.check_fits(dims); });
   unsigned total = 0;
   for (const AdapterPair& pair : adapter.pairs()) {
     const size_t element = heddle::size_of(pair.dtype);
@@ -65,7 +56,7 @@ unsigned read_adapter(std::span<const std::byte> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   [[maybe_unused]] static volatile unsigned sink;  // keeps the reads
   const auto bytes = std::as_bytes(std::span(data, size));
-  expect_one_line([&] { sink = read_file(bytes); });
-  expect_one_line([&] { sink = read_adapter(bytes); });
+  heddle::testing::expect_one_line([&] { sink = read_file(bytes); });
+  heddle::testing::expect_one_line([&] { sink = read_adapter(bytes); });
   return 0;
 }

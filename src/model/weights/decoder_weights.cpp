@@ -21,15 +21,15 @@ namespace {
 
 /// Stored bytes that are read before they are packed.
 constexpr size_t kPieceBytes = size_t{4} << 20;
-/// The same on the way to a GPU: enough for all threads and for a copy that takes longer than it
-/// takes to begin it.
+/// Stored bytes of a piece that is copied to a GPU: enough for all threads, and for a copy that
+/// takes longer than its launch.
 constexpr size_t kUploadedPieceBytes = size_t{16} << 20;
 constexpr size_t kCopiedBytes = size_t{256} << 10;  // by one thread at once
-/// Those that come into another type on the way, for which there are two copies in f32 as well.
+/// Stored bytes of a piece that is quantised or rounded, which needs two copies in f32 as well.
 constexpr size_t kQuantizedPieceBytes = size_t{1} << 20;
 constexpr int64_t kGroupRows = 16;  // pack_rows takes multiples of it
 constexpr size_t kAlignment = 64;   // of a packed weight
-/// Matrices lie one behind another in chunks. In a mapping each, a step of one row took 1.10 times
+/// Matrices lie one after another in chunks. In a mapping each, a step of one row took 1.10 times
 /// as long: 4.76 ms against 4.31 on an AMD EPYC with AVX-512, SmolLM2-135M in Q4_1, one thread.
 constexpr size_t kChunkBytes = size_t{64} << 20;
 
@@ -43,7 +43,7 @@ class Loader {
         config_(config),
         names_(names),
         options_(options),
-        dims_(config.dims()) {
+        block_(config.block()) {
     if (options.weights) quantizer_.emplace(host_, *options.weights);
     weights_.activations = choose_activations();
     if (!on_gpu()) return;
@@ -53,7 +53,7 @@ class Loader {
 
   DecoderWeights load() {
     if (options_.on_load) count_bytes();
-    const ProjectionDims head = {config_.hidden_size, config_.vocab_size};
+    const LinearDims head = {config_.hidden_size, config_.vocab_size};
     weights_.embedding = matrix(names_.embedding, head);
     if (config_.tied_head) {
       weights_.output = weights_.embedding;
@@ -90,9 +90,7 @@ class Loader {
 
   [[nodiscard]] DType choose_activations() const {
     if (!on_gpu()) return DType::kFloat32;
-    const std::string& first =
-        config_.fused_qkv ? names_.qkv : names_.projections[static_cast<size_t>(Projection::kQ)];
-    const std::string name = names_.layer_prefix + "0." + first + ".weight";
+    const std::string name = names_.of(0, *block_.stored().front().module) + ".weight";
     WeightType type = source_.contains(name) ? source_.tensor(name).type : WeightType::kBF16;
     if (options_.weights && block_size(*options_.weights) == 1) type = *options_.weights;
     return type == WeightType::kF16 ? DType::kFloat16 : DType::kBFloat16;
@@ -125,51 +123,43 @@ class Loader {
   }
 
   void load_layer(int64_t index) {
-    const std::string prefix = names_.layer_prefix + std::to_string(index) + ".";
+    const std::string prefix = names_.layer(index);
     DecoderLayer layer;
     if (config_.norm_before) {
-      layer.attention_norm = vector(prefix + names_.attention_norm, config_.hidden_size);
-      layer.mlp_norm = vector(prefix + names_.mlp_norm, config_.hidden_size);
+      layer.mixer.norm = vector(prefix + names_.attention_norm, config_.hidden_size);
+      layer.mlp.norm = vector(prefix + names_.mlp_norm, config_.hidden_size);
     }
     if (config_.norm_after) {
-      layer.attention_post_norm = vector(prefix + names_.attention_post_norm, config_.hidden_size);
-      layer.mlp_post_norm = vector(prefix + names_.mlp_post_norm, config_.hidden_size);
+      layer.mixer.post_norm = vector(prefix + names_.attention_post_norm, config_.hidden_size);
+      layer.mlp.post_norm = vector(prefix + names_.mlp_post_norm, config_.hidden_size);
     }
     if (config_.qk_norm != QkNorm::kNone) {
       const bool each = config_.qk_norm == QkNorm::kEachHead;
-      const auto size = [&](Projection p) { return each ? config_.head_dim : dims_[p].out; };
-      layer.q_norm = vector(prefix + names_.q_norm, size(Projection::kQ));
-      layer.k_norm = vector(prefix + names_.k_norm, size(Projection::kK));
+      const auto size = [&](int64_t heads) { return config_.head_dim * (each ? 1 : heads); };
+      layer.mixer.q_norm = vector(prefix + names_.q_norm, size(config_.num_q_heads));
+      layer.mixer.k_norm = vector(prefix + names_.k_norm, size(config_.num_kv_heads));
     }
-    load_products(layer, prefix, {Projection::kQ, Projection::kK, Projection::kV},
-                  config_.fused_qkv ? names_.qkv : "", config_.qkv_bias);
-    load_products(layer, prefix, {Projection::kO}, "", config_.o_bias);
-    load_products(layer, prefix, {Projection::kGate, Projection::kUp},
-                  config_.fused_gate_up ? names_.gate_up : "", config_.mlp_bias);
-    load_products(layer, prefix, {Projection::kDown}, "", config_.mlp_bias);
+    for (const StoredLinear& stored : block_.stored()) load_slices(layer, index, stored);
     weights_.layers.push_back(std::move(layer));
   }
 
-  /// Products that share their input; `fused`: the tensor with the rows of all, or empty.
-  void load_products(DecoderLayer& layer, const std::string& prefix,
-                     std::initializer_list<Projection> products, const std::string& fused,
-                     bool has_bias) {
-    int64_t all_rows = 0, first_row = 0;
-    for (const Projection p : products) all_rows += dims_[p].out;
-    for (const Projection p : products) {
-      const auto index = static_cast<size_t>(p);
-      const std::string name = prefix + (fused.empty() ? names_.projections[index] : fused);
-      const bool rotates = p == Projection::kQ || p == Projection::kK;
-      const bool interleaved = rotates && config_.interleaved_qk;
-      const Part part = {.first = fused.empty() ? 0 : first_row,
-                         .all = fused.empty() ? dims_[p].out : all_rows};
-      layer[p] = matrix(name + ".weight", dims_[p], part, interleaved);
-      if (has_bias) layer.bias[index] = bias(name + ".bias", dims_[p].out, part, interleaved);
-      first_row += dims_[p].out;
+  /// The slices that one stored weight holds.
+  void load_slices(DecoderLayer& layer, int64_t index, const StoredLinear& stored) {
+    const auto [first, count] = stored.slices;
+    const std::string name = names_.of(index, *stored.module);
+    const bool has_bias = block_.site(block_.site_of(first)).has_bias;
+    Part part{.first = 0, .all = block_.dims_of(stored.slices).out};
+    for (int i = first; i < first + count; ++i) {
+      const BlockSlice& slice = block_.slice(i);
+      const bool interleaved = slice.rotates && config_.interleaved_qk;
+      SliceWeights& loaded = layer.slices.emplace_back();
+      loaded.matrix = matrix(name + ".weight", slice.dims, part, interleaved);
+      if (has_bias) loaded.bias = bias(name + ".bias", slice.dims.out, part, interleaved);
+      part.first += slice.dims.out;
     }
   }
 
-  /// Where the rows of a product begin in a stored tensor, and how many rows that has in all.
+  /// Where the rows of a slice begin in a stored tensor, and how many rows that has in all.
   struct Part {
     int64_t first = 0, all = 0;
   };
@@ -213,11 +203,11 @@ class Loader {
     return tensor_of(ctx_, ordered, {size}, weights_.activations);
   }
 
-  Matrix matrix(const std::string& name, const ProjectionDims& dims) {
+  Matrix matrix(const std::string& name, const LinearDims& dims) {
     return matrix(name, dims, {0, dims.out}, false);
   }
 
-  Matrix matrix(const std::string& name, const ProjectionDims& dims, Part part, bool interleaved) {
+  Matrix matrix(const std::string& name, const LinearDims& dims, Part part, bool interleaved) {
     const StoredTensor tensor = checked(name, 2, dims.in, part.all);
     WeightType type = quantizer_ ? quantizer_->type_of(tensor) : tensor.type;
     RowQuantizer* quantizer = type == tensor.type ? nullptr : &*quantizer_;
@@ -250,7 +240,7 @@ class Loader {
     } else {
       for_pieces(tensor, weight, quantizer, part.first, interleaved, take);
     }
-    if (!as_rows) return PackedWeight{type, dims.out, dims.in, placed.data()};
+    if (!as_rows) return Matrix(PackedWeight{type, dims.out, dims.in, placed.data()});
     return Matrix(
         ConstTensorView(placed.data(), weights_.activations, ctx_.device, {dims.out, dims.in}));
   }
@@ -386,8 +376,8 @@ class Loader {
   const DecoderConfig& config_;
   const TensorNames& names_;
   const LoadOptions& options_;
-  ModelDims dims_;
-  std::optional<RowQuantizer> quantizer_;  // to the type that was asked for
+  const BlockShape block_;
+  std::optional<RowQuantizer> quantizer_;  // to the requested type
   std::optional<RowQuantizer> rounder_;    // to the activations' dtype, of dense matrices
   std::optional<WeightUpload> upload_;     // to a GPU
   int64_t done_bytes_ = 0, total_bytes_ = 0;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -17,22 +16,28 @@
 
 namespace heddle::model {
 
-/// The weights of one layer. Norms are f32, biases of the products' output dtype; those that the
-/// family lacks are absent.
-struct DecoderLayer {
-  DeviceTensor attention_norm, attention_post_norm;  // [hidden_size]
-  DeviceTensor mlp_norm, mlp_post_norm;              // [hidden_size]
-  DeviceTensor q_norm, k_norm;                       // [head_dim], or of all heads
-  std::array<Matrix, kNumProjections> projection;    // by Projection; rows in Hugging Face's order
-  std::array<DeviceTensor, kNumProjections> bias;    // [out]
+// The weights of one layer. Norms are f32, biases of the products' output dtype; those that the
+// family lacks are absent.
 
-  [[nodiscard]] const Matrix& operator[](Projection p) const {
-    return projection[static_cast<size_t>(p)];
-  }
-  [[nodiscard]] Matrix& operator[](Projection p) { return projection[static_cast<size_t>(p)]; }
-  [[nodiscard]] ConstTensorView bias_of(Projection p) const {
-    return bias[static_cast<size_t>(p)].view();
-  }
+/// Of one slice of a block.
+struct SliceWeights {
+  Matrix matrix;      // rows in Hugging Face's order
+  DeviceTensor bias;  // [out]
+};
+
+/// The norms of a mixer or an MLP: of its input, and of its output before it is added.
+struct PartNorms {
+  DeviceTensor norm, post_norm;  // [hidden_size]
+};
+
+struct AttentionWeights : PartNorms {
+  DeviceTensor q_norm, k_norm;  // [head_dim], or of all heads
+};
+
+struct DecoderLayer {
+  AttentionWeights mixer;
+  PartNorms mlp;
+  std::vector<SliceWeights> slices;  // by BlockShape::slices
 };
 
 /// [rotary_dim / 2] f32: the frequencies of a Rotation are divided by them; absent: none.
@@ -43,7 +48,7 @@ struct RotationFactors {
 /// The weights of a decoder in memory of one device, as its products read them.
 struct DecoderWeights {
   /// What products read and write: f32 on the CPU. On a GPU f16 where the model's matrices are
-  /// stored in f16 or were asked for in f16, else bf16; all dense matrices are of it.
+  /// stored in f16 or requested in f16, else bf16; all dense matrices are of it.
   DType activations = DType::kFloat32;
   Matrix embedding;          // [vocab_size, hidden_size]
   Matrix output;             // [vocab_size, hidden_size]; the embedding itself with a tied head
@@ -58,15 +63,15 @@ struct DecoderWeights {
 };
 
 struct LoadOptions {
-  /// Matrices of dense types are packed in this one, all that RowQuantizer takes: projections,
+  /// Matrices of dense types are packed in this one, all that RowQuantizer takes: slices of blocks,
   /// embedding and head. Norms and biases are f32 always.
   std::optional<WeightType> weights{};
   /// Called from the loading thread after each piece: bytes of the tensors so far, and of all.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load{};
 };
 
-/// Brings every weight of the model to the context's device, piece by piece: pages of the files are
-/// given back as they are packed, so that the peak is little above the packed size. On a GPU dense
+/// Loads every weight of the model to the context's device, piece by piece, so that the peak is
+/// little above the packed size. On a GPU dense
 /// matrices of another type than the activations' are rounded to that. Rows of q and
 /// k, which some files keep permuted for interleaved rotation, come back into Hugging Face's order.
 /// Errors name file, tensor and both values; a tensor that the model has no place for is refused.

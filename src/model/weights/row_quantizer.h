@@ -43,7 +43,7 @@ class RowQuantizer {
   WeightType type_;
   Quantization result_;
   std::vector<float> values_, back_;           // [num_rows, columns]
-  std::vector<std::byte> stored_;              // the same in the type
+  std::vector<std::byte> stored_;              // the values in the type
   std::vector<double> differences_, squares_;  // [num_rows]
 };
 

@@ -25,8 +25,8 @@ class AdapterFolderTest : public ::testing::Test {
     std::filesystem::create_directories(folder_.path() / name);
     std::string weights;
     model::ref::Llama merged = base_;
-    (void)model::random_adapter<float>(
-        "F32", rank, {model::Projection::kQ, model::Projection::kDown}, weights, merged);
+    (void)model::random_adapter<float>("F32", rank, {model::llama::kQ, model::llama::kDown},
+                                       weights, merged);
     folder_.write(name + "/adapter_model.safetensors", weights);
     folder_.write(
         name + "/adapter_config.json",

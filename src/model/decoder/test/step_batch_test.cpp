@@ -18,7 +18,7 @@ void expect_equal(const ConstTensorView& got, const std::vector<int32_t>& want) 
   EXPECT_EQ(std::vector<int32_t>(got.data<int32_t>(), got.data<int32_t>() + want.size()), want);
 }
 
-/// A step at its limits fits the memory that is asked for it, each array in its own part.
+/// A step at its limits fits the memory reserved for it, each array in its own part.
 TEST(StepInputs, HoldTheLargestStep) {
   const std::vector<int32_t> more = counted(33, 12000);
   for (StepLimits limits :
