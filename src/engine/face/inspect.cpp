@@ -95,7 +95,7 @@ void inspect_model(std::ostream& out, const std::string& path) {
 }
 
 void inspect_folder(std::ostream& out, const std::string& path) {
-  const auto settings = model::read_members(path + "/config.json");
+  const auto settings = model::members_of(*model::read_json(path + "/config.json"));
   const model::FolderWeights weights(path);
   const std::vector<std::string_view> names = weights.names();
   out << shown_path(path) << ": folder of a model, " << settings.size() << " settings, "

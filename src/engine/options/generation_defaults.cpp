@@ -105,7 +105,7 @@ GenerationDefaults generation_defaults(const model::ModelFiles& files, const std
   if (is_none(option)) return {};
   const std::string path = generation_config_path(option);
   try {
-    return checked(path.empty() ? files.generation_config() : model::read_generation_config(path));
+    return checked(path.empty() ? files.generation_config() : model::GenerationFile(path).config());
   } catch (const Error& error) {
     throw_error(ErrorCode::kInvalidArgument, error.what(),
                 "; generation_config none (--generation-config none) leaves this file out");
@@ -114,7 +114,7 @@ GenerationDefaults generation_defaults(const model::ModelFiles& files, const std
 
 std::vector<int32_t> end_tokens_of(const model::ModelFiles& files, const std::string& option) {
   if (const std::string path = generation_config_path(option); !path.empty()) {
-    if (auto ids = model::read_end_token_ids(path, files.config().vocab_size)) return *ids;
+    if (auto ids = model::GenerationFile(path).end_tokens(files.config().vocab_size)) return *ids;
   }
   return files.end_tokens();
 }

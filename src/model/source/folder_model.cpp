@@ -1,7 +1,6 @@
 #include "model/source/folder_model.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <filesystem>
 
@@ -21,17 +20,12 @@ constexpr const char* kConfig = "config.json";
 constexpr std::string_view kTextConfig = "text_config.";
 constexpr size_t kComparedBytes = size_t{1} << 20;
 
-/// What the tensors of vision, sound and the way from there to the text half begin with, with
-/// "model." before or not.
-constexpr std::array<std::string_view, 5> kOtherHalves = {
-    "visual.", "vision_tower.", "vision_model.", "multi_modal_projector.", "audio_tower."};
-
 bool is_of_other_half(std::string_view name) {
   if (name.starts_with("model.")) name.remove_prefix(6);
   return std::ranges::any_of(kOtherHalves, [&](auto prefix) { return name.starts_with(prefix); });
 }
 
-/// The number behind the prefix, or -1: 3 in "model.layers.3.mlp.up_proj.weight".
+/// The number after the prefix, or -1: 3 in "model.layers.3.mlp.up_proj.weight".
 int64_t layer_of(std::string_view name, std::string_view prefix) {
   if (!name.starts_with(prefix)) return -1;
   name.remove_prefix(prefix.size());
@@ -88,6 +82,7 @@ FolderModel::FolderModel(const std::string& folder)
     : folder_(folder), text_(folder), settings_(read_model_config(folder)), weights_(folder) {
   check_config_types(*settings_, file(kConfig));
   text_.check_types();
+  if (has_file(kGenerationConfig)) generation_.emplace(file(kGenerationConfig));
   read_config();
   find_head();
 }
@@ -107,7 +102,7 @@ void FolderModel::read_config() {
   leave_out_tensors(read.is_text_half);
 }
 
-/// Tensors that no decoder has: of the half that sees images, of heads that training alone uses, of
+/// Tensors that no decoder has: of the image and audio parts, of heads that only training uses, of
 /// layers past the last one. Others that have no place are refused when the weights are loaded.
 void FolderModel::leave_out_tensors(bool is_text_half) {
   std::vector<std::string> other_half, outside, past_the_last;
@@ -146,7 +141,7 @@ void FolderModel::leave_out_tensors(bool is_text_half) {
   }
 }
 
-/// Which tensors are embedding and head of a model that ties them: the one that is there, or both
+/// Which tensors are embedding and head of a model that ties them: the one that exists, or both
 /// where they differ, as in transformers.
 void FolderModel::find_head() {
   if (!config_.tied_head || !weights_.contains(names_.output)) return;
@@ -189,17 +184,16 @@ ModelNames FolderModel::names() const {
 tokenizer::Tokenizer FolderModel::tokenizer() const { return text_.tokenizer(); }
 
 std::vector<int32_t> FolderModel::end_tokens() const {
-  // What generation_config.json says counts, as in transformers.
-  for (const char* name : {kGenerationConfig, kConfig}) {
-    if (!has_file(name)) continue;
-    if (auto ids = read_end_token_ids(file(name), config_.vocab_size)) return *ids;
+  // generation_config.json takes precedence, as in transformers.
+  if (generation_) {
+    if (auto ids = generation_->end_tokens(config_.vocab_size)) return *ids;
   }
-  return {};
+  return end_token_ids(*settings_, file(kConfig), config_.vocab_size)
+      .value_or(std::vector<int32_t>());
 }
 
 GenerationConfig FolderModel::generation_config() const {
-  if (!has_file(kGenerationConfig)) return {};
-  return read_generation_config(file(kGenerationConfig));
+  return generation_ ? generation_->config() : GenerationConfig{};
 }
 
 }  // namespace heddle::model

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,7 +12,7 @@
 namespace heddle::model {
 
 /// A model in a folder that transformers saved: config.json, safetensors, tokenizer.json,
-/// tokenizer_config.json, and where they are there generation_config.json, chat_template.jinja and
+/// tokenizer_config.json, and if they exist generation_config.json, chat_template.jinja and
 /// templates of other names in additional_chat_templates.
 class FolderModel : public ModelFiles {
  public:
@@ -48,6 +49,7 @@ class FolderModel : public ModelFiles {
   std::string folder_;
   FolderText text_;
   files::JsonTree settings_;  // of config.json
+  std::optional<GenerationFile> generation_;
   FolderWeights weights_;
   DecoderConfig config_;
   TensorNames names_;

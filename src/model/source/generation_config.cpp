@@ -10,6 +10,7 @@
 #include "files/json_value.h"
 #include "files/printable.h"
 #include "model/config/setting_types.h"
+#include "model/config/words.h"
 #include "model/source/read_json.h"
 
 namespace heddle::model {
@@ -19,38 +20,22 @@ constexpr std::string_view kDoSample = "do_sample";
 constexpr std::array<std::string_view, 6> kTaken = {
     "temperature", "top_k", "top_p", "min_p", "max_new_tokens", "repetition_penalty"};
 
-/// A setting that heddle does not do, and the JSON text at which it asks for nothing.
+/// Settings that heddle does not support, and the JSON text at which they have no effect.
 struct NotDone {
-  std::string_view key, neutral;
+  std::string_view neutral, keys;
 };
-constexpr NotDone kNotDone[] = {{"bad_words_ids", "[]"},
-                                {"begin_suppress_tokens", "[]"},
-                                {"constraints", "[]"},
-                                {"diversity_penalty", "0"},
-                                {"dola_layers", "null"},
-                                {"encoder_no_repeat_ngram_size", "0"},
-                                {"encoder_repetition_penalty", "1"},
-                                {"epsilon_cutoff", "0"},
-                                {"eta_cutoff", "0"},
-                                {"exponential_decay_length_penalty", "null"},
-                                {"force_words_ids", "[]"},
-                                {"forced_bos_token_id", "null"},
-                                {"forced_eos_token_id", "null"},
-                                {"frequency_penalty", "0"},
-                                {"guidance_scale", "1"},
-                                {"min_length", "0"},
-                                {"min_new_tokens", "0"},
-                                {"no_repeat_ngram_size", "0"},
-                                {"num_beam_groups", "1"},
-                                {"num_beams", "1"},
-                                {"penalty_alpha", "0"},
-                                {"presence_penalty", "0"},
-                                {"sequence_bias", "{}"},
-                                {"stop_strings", "[]"},
-                                {"suppress_tokens", "[]"},
-                                {"top_h", "null"},
-                                {"typical_p", "1"},
-                                {"watermarking_config", "{}"}};
+constexpr NotDone kNotDone[] = {
+    {"[]",
+     "bad_words_ids begin_suppress_tokens constraints force_words_ids stop_strings "
+     "suppress_tokens"},
+    {"0",
+     "diversity_penalty encoder_no_repeat_ngram_size epsilon_cutoff eta_cutoff frequency_penalty "
+     "min_length min_new_tokens no_repeat_ngram_size penalty_alpha presence_penalty"},
+    {"null",
+     "dola_layers exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id top_h"},
+    {"1", "encoder_repetition_penalty guidance_scale num_beam_groups num_beams typical_p"},
+    {"{}", "sequence_bias watermarking_config"},
+};
 
 std::optional<double> number_of(std::string_view text) {
   double number = 0;
@@ -59,7 +44,7 @@ std::optional<double> number_of(std::string_view text) {
   return number;
 }
 
-/// Whether a setting that heddle does not do asks for nothing.
+/// Whether a setting that heddle does not support has no effect.
 bool is_neutral(const NotDone& setting, std::string_view text) {
   if (text == "null" || text == "false" || text == setting.neutral) return true;
   const auto number = number_of(text);
@@ -80,19 +65,22 @@ void take(const std::string& path, const std::string& key, const std::string& te
     config.values[key] = *number;
     return;
   }
-  const auto* const setting = std::ranges::find(kNotDone, key, &NotDone::key);
+  const auto* const setting = std::ranges::find_if(
+      kNotDone, [&](const NotDone& settings) { return is_word_of(settings.keys, key); });
   if (setting == std::end(kNotDone) || is_neutral(*setting, text)) return;
   config.not_done.push_back(key + " is " + files::printable(text));
 }
 
 }  // namespace
 
-GenerationConfig read_generation_config(const std::string& path) {
-  check_setting_types(*read_json(path), path + ": ", generation_setting_types());
-  GenerationConfig config{.path = path};
+GenerationFile::GenerationFile(const std::string& path) : path_(path), settings_(read_json(path)) {}
+
+GenerationConfig GenerationFile::config() const {
+  check_setting_types(*settings_, path_ + ": ", generation_setting_types());
+  GenerationConfig config{.path = path_};
   bool is_greedy = false;
-  for (const auto& [key, text] : read_members(path)) {
-    take(path, key, text, config);
+  for (const auto& [key, text] : members_of(*settings_)) {
+    take(path_, key, text, config);
     is_greedy |= key == kDoSample && text == "false";
   }
   if (is_greedy) config.values["temperature"] = 0.0;
@@ -129,10 +117,13 @@ GenerationConfig read_generation_config(const files::GgufFile& file) {
   return config;
 }
 
-std::optional<std::vector<int32_t>> read_end_token_ids(const std::string& path,
-                                                       int64_t vocab_size) {
-  const auto settings = read_json(path);
-  const files::Json* const found = files::find_member(*settings, "eos_token_id");
+std::optional<std::vector<int32_t>> GenerationFile::end_tokens(int64_t vocab_size) const {
+  return end_token_ids(*settings_, path_, vocab_size);
+}
+
+std::optional<std::vector<int32_t>> end_token_ids(const files::Json& settings,
+                                                  const std::string& path, int64_t vocab_size) {
+  const files::Json* const found = files::find_member(settings, "eos_token_id");
   if (found == nullptr || found->is_null()) return std::nullopt;
   std::vector<int32_t> ids;
   const auto add = [&](const files::Json& entry) {

@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "files/gguf.h"
+#include "files/json_tree.h"
 
 namespace heddle::model {
 
-/// What the files of a model say of how its answers are drawn.
+/// What the files of a model say about sampling.
 struct GenerationConfig {
-  std::string path{};  // of the file that was read; empty: there is none
+  std::string path{};  // of the file that was read; empty: no file
   /// By the names that transformers and vLLM have: temperature, top_k, top_p, min_p,
   /// repetition_penalty, max_new_tokens. Their ranges are not checked.
   std::map<std::string, double, std::less<>> values{};
@@ -24,16 +25,29 @@ struct GenerationConfig {
 
 inline constexpr const char* kGenerationConfig = "generation_config.json";
 
-/// Of a generation_config.json. As in vLLM a value counts whether or not do_sample is there; where
-/// that is false the temperature is 0. Null and missing are the same. Throws Error with file, key
-/// and value where one has another type.
-[[nodiscard]] GenerationConfig read_generation_config(const std::string& path);
+/// A generation_config.json, parsed once. Null and missing are the same.
+class GenerationFile {
+ public:
+  explicit GenerationFile(const std::string& path);
+
+  /// As in vLLM a value counts whether or not do_sample is given; where that is false the
+  /// temperature is 0. Throws Error with file, key and value where one has another type.
+  [[nodiscard]] GenerationConfig config() const;
+  /// end_token_ids of it.
+  [[nodiscard]] std::optional<std::vector<int32_t>> end_tokens(int64_t vocab_size) const;
+
+ private:
+  std::string path_;
+  files::JsonTree settings_;
+};
+
 /// Of a GGUF file: what llama.cpp's converter makes of it, general.sampling.*.
 [[nodiscard]] GenerationConfig read_generation_config(const files::GgufFile& file);
 
-/// eos_token_id of a JSON file, a number or a list of numbers; nothing where it is missing or null.
-/// Throws Error where one is not below vocab_size.
-[[nodiscard]] std::optional<std::vector<int32_t>> read_end_token_ids(const std::string& path,
-                                                                     int64_t vocab_size);
+/// eos_token_id of the settings in a file, an integer or a list of integers, those below
+/// vocab_size; nothing where it is missing or null. Throws Error where it is another value.
+[[nodiscard]] std::optional<std::vector<int32_t>> end_token_ids(const files::Json& settings,
+                                                                const std::string& path,
+                                                                int64_t vocab_size);
 
 }  // namespace heddle::model

@@ -32,10 +32,9 @@ files::JsonTree read_json(const std::string& path, const files::FolderBounds& bo
   return json;
 }
 
-std::vector<std::pair<std::string, std::string>> read_members(const std::string& path) {
+std::vector<std::pair<std::string, std::string>> members_of(const files::Json& object) {
   std::vector<std::pair<std::string, std::string>> members;
-  const auto object = read_json(path);
-  for (const auto& member : object->get_object()) {
+  for (const auto& member : object.get_object()) {
     members.emplace_back(member.key(), files::json_text(member.value()));
   }
   std::ranges::sort(members);
