@@ -11,11 +11,11 @@ namespace heddle::model {
 /// or changed by the template. As transformers' apply_chat_template does it.
 class ContinuedMessage {
  public:
-  /// Puts `mark` and a space behind the message's content or, of parts, its last text. `mark` has
+  /// Appends `mark` and a space to the message's content or, of parts, its last text. `mark` has
   /// no spaces. Throws Error where there is no such text.
   ContinuedMessage(files::Json& messages, std::string mark);
 
-  /// Cuts off the mark and what the template wrote behind it; spaces before it, too, where the
+  /// Removes the mark and what the template wrote after it; spaces before it, too, where the
   /// template strips the content. Throws Error where the text does not have the whole message.
   void end_text(std::string& rendered) const;
 

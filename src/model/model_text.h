@@ -20,8 +20,8 @@ namespace heddle::model {
 /// or part to fill in, and those that llama.cpp takes for ends by their text ("<|im_end|>").
 [[nodiscard]] std::vector<int32_t> read_end_tokens(const files::GgufFile& file);
 
-/// What is odd about the tokenizer's part, in sentences: no pre-tokenizer is named, or a token that
-/// has a role is not there.
+/// Warnings about the tokenizer's part, in sentences: no pre-tokenizer is named, or a token that
+/// has a role does not exist.
 [[nodiscard]] std::vector<std::string> read_text_warnings(const files::GgufFile& file);
 
 /// The file's own chat templates, which may be none: tokenizer.chat_template, named "default", and
@@ -50,7 +50,7 @@ struct Chat {
 /// cannot fit but in a vocabulary of tokens far longer than words.
 inline constexpr int64_t kMaxChatBytesPerToken = 256;
 
-/// The text that asks for an answer to the conversation. Throws Error(kInvalidArgument) that names
+/// The prompt of the conversation. Throws Error(kInvalidArgument) that names
 /// the field where one is not JSON of its type, and with both numbers where the text has more than
 /// kMaxChatBytesPerToken bytes for each token of the context, so that no template makes the
 /// tokenizer read what cannot fit.

@@ -37,7 +37,7 @@ class FolderText {
 
   /// Error where a setting that is known is of a wrong type.
   void check_types() const;
-  /// The files of it that are there.
+  /// Those of its files that exist.
   [[nodiscard]] std::vector<std::string> file_paths() const;
   /// Error(kUnsupported) where tokens are added to a tokenizer that is not there.
   [[nodiscard]] bool has_tokenizer() const;

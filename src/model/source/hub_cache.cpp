@@ -21,7 +21,7 @@ bool is_name(std::string_view text) {
          std::ranges::all_of(text, is_allowed);
 }
 
-/// The value of the first of the variables that is set, with `then` behind it.
+/// The value of the first of the variables that is set, followed by `then`.
 std::string cache_folder() {
   const auto value = [](const char* name) -> std::string {
     const char* const text = std::getenv(name);

@@ -73,7 +73,7 @@ DecoderConfig folder_config(const std::string& architecture, const json& more) {
   return FolderModel(small.path()).config();
 }
 
-/// What a folder that says little stands for.
+/// The defaults of a folder that says little.
 DecoderConfig usual(const std::string& family) {
   DecoderConfig config;
   config.family = family;

@@ -29,7 +29,7 @@ void open_with(const SmallFolder& small) {
   small.write_all();
   open(small);
 }
-/// Opens it and takes its weights in.
+/// Opens it and loads its weights.
 void load(const SmallFolder& small) {
   small.write_all();
   const FolderModel model(small.path());
@@ -99,7 +99,7 @@ TEST(FolderModel, SaysWhatAFolderWithoutAModelIs) {
                      [&] { open(small); });
 }
 
-/// Wherever it stands, and whether or not the family reads it.
+/// At any place, and whether or not the family reads it.
 TEST(FolderModel, RefusesKnownSettingsOfAWrongType) {
   const std::vector<std::pair<const char*, nlohmann::json>> wrong = {
       {"rope_scaling", "yarn"},          {"rope_scaling", 8.0},
@@ -220,7 +220,7 @@ TEST(FolderModel, ChecksExtents) {
 TEST(FolderModel, ListsSettingsThatItDoesNotRead) {
   SmallFolder small;
   small.config["attention_dropout"] = 0.1;
-  small.config["_sliding_window_pattern"] = 6;  // as transformers 5 writes it beside layer_types
+  small.config["_sliding_window_pattern"] = 6;  // transformers 5 writes it as well as layer_types
   small.config["logit_bias_of_tomorrow"] = 3;
   small.config["off"] = false;
   small.config["nothing"] = nullptr;
