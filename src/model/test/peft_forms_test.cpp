@@ -63,7 +63,7 @@ TEST(PeftForms, BringsHalvesOfTwoTypesIntoF32) {
     // The values of a file exist after each load.
     const testing::TempFolder folder;
     (void)folder.write("adapter_config.json", kConfig);
-    (void)folder.write("adapter_model.safetensors", file);
+    (void)folder.write("adapter_model.safetensors", stored.file);
     PeftAdapter from_file(folder.path());
     EXPECT_EQ(from_file.pairs()[0].dtype, DType::kFloat32);
     for (int i = 0; i < 2; ++i) {
