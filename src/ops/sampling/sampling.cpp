@@ -126,7 +126,7 @@ SampleParams greedy_params(const Outputs& outputs, const ConstTensorView& logits
 SampleParams sample_params(const Outputs& outputs, const ConstTensorView& logits,
                            const SamplingTable& table) {
   const auto column = []<class T>(const ConstTensorView& t, T) {
-    return Column<T>{t.data<T>(), t.stride(0)};
+    return ParamColumn<T>{t.data<T>(), t.stride(0)};
   };
   SampleParams params = greedy_params(outputs, logits);
   params.temperature = column(table.temperature, float{});
