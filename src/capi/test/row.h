@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,69 +36,70 @@ struct Row {
   heddle_status elsewhere = HEDDLE_UNSUPPORTED;
 };
 
-/// An argument that is made of n tensors: by c_of(context, DLTensor*...) and
-/// cpp_of(context, TensorView...).
-template <size_t n, class MakeC, class MakeCpp>
-struct Made {
-  MakeC c_of;
-  MakeCpp cpp_of;
-  std::array<CallTensor, n> tensors;
-  size_t first = 0;  // of these in the row
+/// One tensor as an argument.
+struct TensorArgument {
+  CallTensor tensor;
+  size_t at = 0;  // in the row
 
-  auto c(heddle_context* context, PlacedTensors& all) const {
-    return [&]<size_t... i>(std::index_sequence<i...>) {
-      return c_of(context, all[first + i].c()...);
-    }
-    (std::make_index_sequence<n>());
-  }
-  auto cpp(const ExecContext& ctx, PlacedTensors& all) const {
-    return [&]<size_t... i>(std::index_sequence<i...>) {
-      return cpp_of(ctx, std::as_const(all[first + i]).cpp()...);
-    }
-    (std::make_index_sequence<n>());
-  }
+  DLTensor* c(heddle_context*, PlacedTensors& all) const { return all[at].c(); }
+  TensorView cpp(const ExecContext&, PlacedTensors& all) const { return all[at].cpp(); }
   void join(std::vector<CallTensor>& row) {
-    first = row.size();
-    row.insert(row.end(), tensors.begin(), tensors.end());
+    at = row.size();
+    row.push_back(tensor);
   }
 };
-template <class MakeC, class MakeCpp, class... Tensors>
-auto made(MakeC c_of, MakeCpp cpp_of, Tensors... tensors) {
-  return Made<sizeof...(Tensors), MakeC, MakeCpp>{c_of, cpp_of, {{std::move(tensors)...}}};
-}
-/// A struct whose first fields are these tensors, in either language.
-template <class C, class Cpp, class... Tensors>
-auto fields(Tensors... tensors) {
-  return made([](auto*, auto... t) { return C{t...}; }, [](auto&, auto... t) { return Cpp{t...}; },
-              std::move(tensors)...);
-}
-
 /// An argument without tensors.
 template <class C, class Cpp>
 struct Both {
   C in_c;
   Cpp in_cpp;
 
-  auto c(heddle_context*, PlacedTensors&) const { return in_c; }
-  auto cpp(const ExecContext&, PlacedTensors&) const { return in_cpp; }
+  C c(heddle_context*, PlacedTensors&) const { return in_c; }
+  Cpp cpp(const ExecContext&, PlacedTensors&) const { return in_cpp; }
   void join(std::vector<CallTensor>&) {}
 };
 template <class C, class Cpp>
 Both<C, Cpp> both(C in_c, Cpp in_cpp) {
   return {in_c, in_cpp};
 }
+/// An argument that c_of(context, ...) and cpp_of(context, ...) make of others.
+template <class MakeC, class MakeCpp, class... Args>
+struct Made {
+  MakeC c_of;
+  MakeCpp cpp_of;
+  std::tuple<Args...> args;
 
-inline auto argument(CallTensor tensor) {
-  return made([](auto*, DLTensor* t) { return t; }, [](auto&, TensorView t) { return t; },
-              std::move(tensor));
-}
-template <class Value>
-auto argument(Value value) {
-  if constexpr (std::is_arithmetic_v<Value>) {
-    return both(value, value);
-  } else {
-    return value;
+  auto c(heddle_context* context, PlacedTensors& all) const {
+    return std::apply([&](const auto&... arg) { return c_of(context, arg.c(context, all)...); },
+                      args);
   }
+  auto cpp(const ExecContext& ctx, PlacedTensors& all) const {
+    return std::apply([&](const auto&... arg) { return cpp_of(ctx, arg.cpp(ctx, all)...); }, args);
+  }
+  void join(std::vector<CallTensor>& row) {
+    std::apply([&](auto&... arg) { (arg.join(row), ...); }, args);
+  }
+};
+template <class Arg>
+auto argument(Arg arg) {
+  if constexpr (std::is_same_v<Arg, CallTensor>) {
+    return TensorArgument{std::move(arg)};
+  } else if constexpr (std::is_arithmetic_v<Arg>) {
+    return both(arg, arg);
+  } else {
+    return arg;
+  }
+}
+template <class MakeC, class MakeCpp, class... Args>
+auto made(MakeC c_of, MakeCpp cpp_of, Args... args) {
+  return Made<MakeC, MakeCpp, decltype(argument(args))...>{
+      c_of, cpp_of, {argument(std::move(args))...}};
+}
+/// A struct of either language with these fields.
+template <class C, class Cpp, class... Args>
+auto fields(Args... args) {
+  return made([](auto*, auto... values) { return C{values...}; },
+              [](auto&, auto... values) { return Cpp{values...}; }, std::move(args)...);
 }
 
 /// Thrown where an argument of a C call cannot be made.

@@ -16,56 +16,25 @@ namespace heddle::testing {
 inline constexpr int64_t kLoraTokens = 9, kLoraIn = 256, kLoraOut = 96;
 inline constexpr int32_t kLoraRank = 8, kLoraSlots = 3;
 
-/// Fields of a LoraBatch, or heddle_lora_batch.
-template <class Batch>
-inline constexpr auto kIds = [](auto&&, auto ids, auto scale) {
-  Batch batch{};
-  batch.slot_ids = ids;
-  batch.row_scale = scale;
-  return batch;
-};
-template <class Batch>
-inline constexpr auto kSegments = [](auto&&, auto starts, auto ends, auto slots) {
-  Batch batch{};
-  batch.seg_starts = starts;
-  batch.seg_ends = ends;
-  batch.seg_slots = slots;
-  return batch;
-};
-template <class Batch>
-inline constexpr auto kPairs = [](auto&&, auto starts, auto slots, auto scales) {
-  Batch batch{};
-  batch.pair_starts = starts;
-  batch.pair_slots = slots;
-  batch.pair_scales = scales;
-  return batch;
-};
 /// Some rows have no adapter; slot 1 has no weights in adapter tables.
 inline auto ids_batch() {
-  return made(kIds<heddle_lora_batch>, kIds<LoraBatch>,
-              in<int64_t>("slot_ids", {kLoraTokens}, {0, -1, 2, 2, 1, 0, 1, 2, 0}).optional(),
-              in<float>("row_scale", {kLoraTokens}).optional());
+  return fields<heddle_lora_batch, LoraBatch>(
+      in<int64_t>("slot_ids", {kLoraTokens}, {0, -1, 2, 2, 1, 0, 1, 2, 0}).optional(), absent(),
+      absent(), absent(), in<float>("row_scale", {kLoraTokens}).optional(), absent(), absent(),
+      absent(), absent(), both(nullptr, std::nullopt));
 }
 /// Token t has the pairs [2 t, 2 t + 2).
 inline auto pairs_batch(const int64_t* max_pairs) {
   std::vector<int32_t> starts;
   for (int32_t t = 0; t <= kLoraTokens; ++t) starts.push_back(2 * t);
-  return made(
-      [=](auto* context, auto... t) {
-        heddle_lora_batch batch = kPairs<heddle_lora_batch>(context, t...);
-        batch.max_pairs = max_pairs;
-        return batch;
-      },
-      [=](auto& ctx, auto... t) {
-        LoraBatch batch = kPairs<LoraBatch>(ctx, t...);
-        if (max_pairs != nullptr) batch.max_pairs = *max_pairs;
-        return batch;
-      },
+  return fields<heddle_lora_batch, LoraBatch>(
+      absent(), absent(), absent(), absent(), absent(), absent(),
       in<int32_t>("pair_starts", {kLoraTokens + 1}, starts).optional(),
       in<int64_t>("pair_slots", {2 * kLoraTokens},
                   {0, 2, 2, -1, 1, 1, 0, 0, 2, 1, -1, 0, 1, 2, 2, 2, 0, -1})
           .optional(),
-      in<float>("pair_scales", {2 * kLoraTokens}).optional());
+      in<float>("pair_scales", {2 * kLoraTokens}).optional(),
+      both(max_pairs, max_pairs == nullptr ? std::nullopt : std::optional(*max_pairs)));
 }
 
 /// An adapter table of the C interface while it lives, as C++ has them.
@@ -153,10 +122,11 @@ inline std::vector<Row> half_rows() {
              stack = in<half>("a.stack", {kLoraSlots, kLoraRank, kLoraIn});
   const auto rank_major = both(HEDDLE_LORA_RANK_MAJOR, LoraLayout::kRankMajor),
              rank_minor = both(HEDDLE_LORA_RANK_MINOR, LoraLayout::kRankMinor);
-  const auto segments = made(kSegments<heddle_lora_batch>, kSegments<LoraBatch>,
-                             in<int32_t>("seg_starts", {2}, {2, 0}).optional(),
-                             in<int32_t>("seg_ends", {2}, {9, 1}).optional(),
-                             in<int32_t>("seg_slots", {2}, {1, 2}).optional());
+  const auto segments = fields<heddle_lora_batch, LoraBatch>(
+      absent(), in<int32_t>("seg_starts", {2}, {2, 0}).optional(),
+      in<int32_t>("seg_ends", {2}, {9, 1}).optional(),
+      in<int32_t>("seg_slots", {2}, {1, 2}).optional(), absent(), absent(), absent(), absent(),
+      absent(), both(nullptr, std::nullopt));
   const auto stacked = made(
       [](auto*, DLTensor* weights) {
         heddle_lora_table table;
