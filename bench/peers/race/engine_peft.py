@@ -210,7 +210,7 @@ def main():
         records += measure_peers(args, shape)
         gc.collect()
         torch.cuda.empty_cache()
-    what = "bench/peers/gpu/engine_peft.py: " + " ".join(__doc__.partition("--steps 8]")[2].split())
+    what = "bench/peers/race/engine_peft.py: " + " ".join(__doc__.partition("--steps 8]")[2].split())
     report = dict(what=what, device=torch.cuda.get_device_name(), commit=args.commit, date=datetime.date.today().isoformat(),
                   versions=versions(), heddle=settings, ratios=ratios_of(records),
                   did_not_run=[record for record in records if "error" in record])

@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+sys.path[:0] = [str(HERE), str(HERE.parent / "stubs"), str(HERE.parents[1])]
 
 import lorax_calls  # noqa: E402
 import torch  # noqa: E402
