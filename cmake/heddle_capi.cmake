@@ -1,5 +1,6 @@
 # The C interfaces. Of the ops, src/capi and their X_c.cpp: libheddle_c.so with the C functions as its only symbols, for other
-# languages, and libheddle_c.a to be linked together with libheddle.a. Their tests are programs test_capi and test_capi_cuda.
+# languages, and libheddle_c.a to be linked together with libheddle.a. Their tests, src/capi/test, are programs test_capi and
+# test_capi_cuda.
 # Of the engine, src/engine/engine_c.cpp: heddle_c_engine() below.
 
 block()
