@@ -118,7 +118,7 @@ function(heddle_add_folder target name folder)
   heddle_add_sources(${target} ${name} ${sources})
 endfunction()
 
-# The same of a list of sources.
+# Adds the sources of a list, and their tests, to library `target`.
 function(heddle_add_sources target name)
   set(sources ${ARGN})
   heddle_move_matching(sources cuda_tests "_cuda_test\\.(cpp|cu)$")

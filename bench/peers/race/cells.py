@@ -66,7 +66,7 @@ class Cell:
         return [row % self.adapters for row in range(self.tokens)]
 
     def sizes(self) -> list[int]:
-        """Elements of A, B, x and y of a set, each with the gap behind it."""
+        """Elements of A, B, x and y of a set, each with the gap after it."""
         a = self.adapters * len(self.out_features) * self.rank * self.in_features
         b = self.adapters * self.out * self.rank
         sizes = (a, b, self.tokens * self.in_features, self.tokens * self.out)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""LoRAX's single LoRA operations beside heddle's drop-ins for them, as their callers call them.
+"""LoRAX's single LoRA operations next to heddle's drop-ins for them, as their callers call them.
 
   LORAX_SOURCE=FOLDER single_ops.py [--json FILE] [--commit COMMIT]
 

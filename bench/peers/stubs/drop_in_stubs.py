@@ -1,6 +1,6 @@
 """A plugin of pytest for bench/peers/tests/peer_tests.py: puts the drop-ins where the tests of other projects look for their own kernels.
 
-What a test compares with stays the project's own: its reference code, and its PyTorch functions beside the kernels.
+What a test compares with stays the project's own: its reference code, and its PyTorch functions next to the kernels.
 """
 
 import importlib.util

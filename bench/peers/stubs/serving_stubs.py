@@ -1,4 +1,4 @@
-"""What stands in the place of the modules that the peers' kernels import and do not need here.
+"""Fake modules for those that the peers' kernels import and do not use here.
 
 `install(folder)` makes the packages of peers whose files lie in FOLDER/sglang and FOLDER/vllm
 importable: a package's own modules are the peer's files, unchanged; its __init__ files are not run;
@@ -120,7 +120,7 @@ def major_capability() -> int:
 
 
 class Setting:
-    """A setting from the environment that nobody has set."""
+    """An environment setting that is not set."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

@@ -1,4 +1,4 @@
-"""Modules that stand in the place of others: for race/, and for the test files of other projects that tests/ runs."""
+"""Fake modules, for race/ and for the test files of other projects that tests/ runs."""
 
 from __future__ import annotations
 

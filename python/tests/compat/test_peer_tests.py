@@ -1,4 +1,4 @@
-"""bench/peers/tests/peer_tests.py on test files that stand for those of other projects."""
+"""bench/peers/tests/peer_tests.py on small test files in place of those of other projects."""
 
 from __future__ import annotations
 

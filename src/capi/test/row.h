@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -20,12 +19,13 @@ enum class RunsOn { kBoth, kCpu, kGpu };
 
 using CCall = std::function<heddle_status(heddle_context*, PlacedTensors&)>;
 
-/// One row of the table: a C function and the C++ function that it stands for, with the tensors of
-/// a call. ops_test_body.h says what holds of every row.
+/// One row of the table: a C function and its C++ counterpart, with the tensors of a call.
+/// ops_test_body.h says what holds of every row.
 struct Row {
   struct Refused {
     std::string message;  // its beginning
     CCall call;
+    RunsOn where;
   };
   std::string name;
   std::vector<CallTensor> tensors;
@@ -116,18 +116,6 @@ auto passed(Value& value) {
     return value;
   }
 }
-template <class Table>
-auto passed(std::unique_ptr<Table>& table) {
-  return table->get();
-}
-template <class Value>
-const Value& passed_to_cpp(const Value& value) {
-  return value;
-}
-template <class Table>
-auto passed_to_cpp(const std::unique_ptr<Table>& table) {
-  return table->get();
-}
 
 /// The C argument of `arg` changed by a function of it, or another value.
 template <class Arg, class Change>
@@ -166,23 +154,23 @@ class RowOf {
     row_.cpp = [cpp, args = args_](const ExecContext& ctx, PlacedTensors& all) {
       const auto values =
           std::apply([&](const auto&... arg) { return std::tuple{arg.cpp(ctx, all)...}; }, args);
-      std::apply([&](const auto&... value) { cpp(ctx, passed_to_cpp(value)...); }, values);
+      std::apply([&](const auto&... value) { cpp(ctx, value...); }, values);
     };
   }
   /// The C call with argument `at`, from 0 on after the context, changed is refused.
   template <size_t at, class Change>
-  RowOf refuses(std::string message, Change change) && {
+  RowOf refuses(std::string message, Change change, RunsOn where = RunsOn::kBoth) && {
     const auto args = [&]<size_t... i>(std::index_sequence<i...>) {
       return std::tuple{changed_if<i == at>(std::get<i>(args_), change)...};
     }
     (std::index_sequence_for<Args...>());
-    row_.refused.push_back({std::move(message), call(c_, args)});
+    row_.refused.push_back({std::move(message), call(c_, args), where});
     return std::move(*this);
   }
   /// Another C call with the same arguments is refused.
   template <class Other>
   RowOf refuses_call(std::string message, Other other) && {
-    row_.refused.push_back({std::move(message), call(other, args_)});
+    row_.refused.push_back({std::move(message), call(other, args_), RunsOn::kBoth});
     return std::move(*this);
   }
   RowOf only_on(RunsOn where, heddle_status elsewhere = HEDDLE_UNSUPPORTED) && {

@@ -44,6 +44,11 @@ TEST(CApiValues, SizesAreThoseOfCpp) {
   EXPECT_EQ(heddle_batch_decode_workspace_bytes({kDLCUDA, 1000}, 3, 4, 64), 0);
 }
 
+TEST(CApiValues, NullIsDestroyed) {
+  heddle_context_destroy(nullptr);
+  heddle_adapter_table_destroy(nullptr);
+}
+
 TEST(CApiValues, StoredWeights) {
   int32_t block = 0;
   size_t stored_size = 0, packed_size = 0;

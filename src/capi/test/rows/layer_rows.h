@@ -64,7 +64,7 @@ inline std::vector<Row> layer_rows() {
           both(HEDDLE_GELU_TANH, GeluForm::kTanh)),
       row(
           "embedding", heddle_embedding, [](const auto&... args) { embedding(args...); },
-          out<float>("y", {3, 7}), in<int32_t>("token_ids", {3}, {4, 0, 9}),
+          out<float>("y", {3, 7}), in<int32_t>("token_ids", {3}, {4, 0, 3}),
           in<bfloat16>("table", {5, 7}))};
   for (const auto& more : {norm_rows(), rope_rows()}) {
     rows.insert(rows.end(), more.begin(), more.end());

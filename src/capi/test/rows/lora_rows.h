@@ -37,45 +37,50 @@ inline auto pairs_batch(const int64_t* max_pairs) {
       both(max_pairs, max_pairs == nullptr ? std::nullopt : std::optional(*max_pairs)));
 }
 
-/// An adapter table of the C interface while it lives, as C++ has them.
-class CAdapterTable {
+/// An adapter table of the C interface while it lives, with the functions of CppAdapterTable.
+class CAdapterTable : public heddle_lora_table {
  public:
   CAdapterTable(heddle_context* context, const std::vector<int64_t>& features, DType dtype,
-                LoraLayout layout, LoraAlignment fit) {
+                LoraLayout layout_of_table, LoraAlignment fit) {
     const auto create = fit == LoraAlignment::kNone ? heddle_adapter_table_create
                                                     : heddle_adapter_table_create_aligned;
-    check(create(context, &handle_, kLoraSlots, features.data(), int32_t(features.size()),
-                 kLoraRank, c_dtype(dtype), heddle_lora_layout(layout)));
-    heddle_lora_table_init(&table_);
-    table_.adapters = handle_;
+    heddle_adapter_table* made = nullptr;
+    check(create(context, &made, kLoraSlots, features.data(), int32_t(features.size()), kLoraRank,
+                 c_dtype(dtype), heddle_lora_layout(layout_of_table)));
+    owned_.reset(made);
+    heddle_lora_table_init(this);
+    adapters = made;
   }
-  ~CAdapterTable() { heddle_adapter_table_destroy(handle_); }
-  CAdapterTable(const CAdapterTable&) = delete;
-  CAdapterTable& operator=(const CAdapterTable&) = delete;
-
   void set(heddle_context* context, int32_t slot, int32_t slice, const DLTensor* weight,
            float scale) {
-    check(heddle_adapter_table_set(context, handle_, slot, slice, weight, scale));
+    check(heddle_adapter_table_set(context, owned_.get(), slot, slice, weight, scale));
   }
   void clear(heddle_context* context, int32_t slot) {
-    check(heddle_adapter_table_clear(context, handle_, slot));
+    check(heddle_adapter_table_clear(context, owned_.get(), slot));
   }
-  [[nodiscard]] const heddle_lora_table* get() const { return &table_; }
 
  private:
-  void check(heddle_status status) {
+  struct Destroy {
+    void operator()(heddle_adapter_table* table) const { heddle_adapter_table_destroy(table); }
+  };
+  static void check(heddle_status status) {
     if (status != HEDDLE_OK) throw FailedArgument{status};
   }
 
-  heddle_adapter_table* handle_ = nullptr;
-  heddle_lora_table table_{};
+  std::unique_ptr<heddle_adapter_table, Destroy> owned_;
 };
-class CppAdapterTable : public AdapterTable {
- public:
+struct CppAdapterTable {
+  std::unique_ptr<AdapterTable> owned;
+
   CppAdapterTable(const ExecContext& ctx, const std::vector<int64_t>& features, DType dtype,
                   LoraLayout layout, LoraAlignment fit)
-      : AdapterTable(ctx, kLoraSlots, features, kLoraRank, dtype, layout, fit) {}
-  [[nodiscard]] LoraTable get() const { return view(); }
+      : owned(std::make_unique<AdapterTable>(ctx, kLoraSlots, features, kLoraRank, dtype, layout,
+                                             fit)) {}
+  void set(const ExecContext& ctx, int32_t slot, int32_t slice, TensorView weight, float scale) {
+    owned->set(ctx, slot, slice, weight, scale);
+  }
+  void clear(const ExecContext& ctx, int32_t slot) { owned->clear(ctx, slot); }
+  operator LoraTable() const { return owned->view(); }  // NOLINT(google-explicit-constructor)
 };
 
 /// A table with a slice for each weight: slots 0 and 2 have them, slot 1 had them. Where the rank
@@ -84,14 +89,13 @@ template <class Table>
 auto table_maker(std::vector<int64_t> features, DType dtype, LoraLayout layout) {
   return [=](auto&& context, auto... weights) {
     const bool is_aligned = layout == LoraLayout::kRankMajor;
-    auto table =
-        std::make_unique<Table>(context, features, dtype, layout,
-                                is_aligned ? LoraAlignment::k16Bytes : LoraAlignment::kNone);
+    Table table(context, features, dtype, layout,
+                is_aligned ? LoraAlignment::k16Bytes : LoraAlignment::kNone);
     for (int32_t slot = 0; slot < kLoraSlots; ++slot) {
       int32_t slice = 0;
-      (table->set(context, slot, slice++, weights, float(slot) + 0.5f), ...);
+      (table.set(context, slot, slice++, weights, float(slot) + 0.5f), ...);
     }
-    table->clear(context, 1);
+    table.clear(context, 1);
     return table;
   };
 }
@@ -254,6 +258,7 @@ inline std::vector<Row> lora_rows() {
           in<int32_t>("slot_ranks", {kLoraSlots}, {8, 8, 8}).optional(), ids_batch(), y, x,
           half_a(), half_b())
           .refuses<0>("plan.size(0) is 256, expected at least", shaped({256}))
+          .refuses<0>("plan is NULL", static_cast<DLTensor*>(nullptr))
           .only_on(RunsOn::kGpu)};
   for (Row& half : half_rows()) rows.push_back(std::move(half));
   return rows;

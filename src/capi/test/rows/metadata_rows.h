@@ -14,7 +14,7 @@ namespace heddle::testing {
 
 /// The conversions with a fill value, and a total for the one that takes it, or without.
 inline std::vector<Row> conversion_rows(bool has_fill) {
-  static constexpr int64_t kFill = -7, kTotal = 3;
+  static constexpr int64_t kFill = -7, kTotal = 3, kWrongTotal = 4;
   const auto given = [&](const int64_t& value) {
     return both(has_fill ? &value : nullptr, has_fill ? std::optional(value) : std::nullopt);
   };
@@ -24,7 +24,9 @@ inline std::vector<Row> conversion_rows(bool has_fill) {
       row("block_tables_to_ragged" + fill, heddle_block_tables_to_ragged, block_tables_to_ragged,
           out<int32_t>("ragged", {4}), in<int32_t>("block_tables", {2, 3}, {1, 2, 3, 4, 5, 6}),
           in<int32_t>("input_lengths", {2}, {1, 1}), in<int64_t>("cache_lengths", {2}, {1, 0}),
-          given(kFill), given(kTotal)),
+          given(kFill), given(kTotal))
+          .refuses<5>("input_lengths and cache_lengths sum to 3, expected total = 4", &kWrongTotal,
+                      RunsOn::kCpu),  // a GPU does not wait for the sum
       row("block_tables_to_padded" + fill, heddle_block_tables_to_padded, block_tables_to_padded,
           out<int32_t>("block_tables", {2, 3}), in<int32_t>("ragged", {4}, {1, 2, 4, 7}),
           in<int32_t>("cu_seqlens", {3}, {0, 2, 3}), given(kFill)),
