@@ -1,5 +1,6 @@
 # The C interfaces. Of the ops, src/capi and their X_c.cpp: libheddle_c.so with the C functions as its only symbols, for other
-# languages, and libheddle_c.a to be linked together with libheddle.a. Their tests are programs test_capi and test_capi_cuda.
+# languages, and libheddle_c.a to be linked together with libheddle.a. Their tests, src/capi/test, are programs test_capi and
+# test_capi_cuda.
 # Of the engine, src/engine/bindings/engine_c.cpp: heddle_c_engine() below.
 
 block()
@@ -27,7 +28,7 @@ set_target_properties(heddle_c PROPERTIES
 add_library(heddle::c ALIAS heddle_c)
 add_library(heddle::c_static ALIAS heddle_c_static)
 
-# libheddle_c_engine.so, to be called when library heddle_engine is there. It holds CUDA code where the programs do. Its tests are program
+# libheddle_c_engine.so, to be called after library heddle_engine is defined. It holds CUDA code where the programs do. Its tests are program
 # test_capi_engine.
 function(heddle_c_engine)
   set(header ${PROJECT_SOURCE_DIR}/include/heddle/c_engine.h)

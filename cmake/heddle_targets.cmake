@@ -4,9 +4,9 @@
 # X_cuda_test.cpp or .cu are the tests that run on a GPU, in program test_<folder>_cuda, and each X_cuda_bench.cpp or .cu
 # is a program bench_X_cuda.
 #
-# The adapters of an op's folder belong to other targets: X_c.cpp to the C library, with its tests X_c_test.cpp and
-# X_c_cuda_test.cpp (heddle_capi.cmake), and X_python.cpp to the Python module (python/CMakeLists.txt).
-set(HEDDLE_C_ADAPTERS "_c(_cuda_test|_test)?\\.cpp$")
+# The adapters of an op's folder belong to other targets: X_c.cpp to the C library (heddle_capi.cmake), and X_python.cpp to the Python
+# module (python/CMakeLists.txt).
+set(HEDDLE_C_ADAPTERS "_c\\.cpp$")
 set(HEDDLE_PYTHON_ADAPTERS "_python\\.cpp$")
 
 if(HEDDLE_BUILD_TESTS)
@@ -118,7 +118,7 @@ function(heddle_add_folder target name folder)
   heddle_add_sources(${target} ${name} ${sources})
 endfunction()
 
-# heddle_add_folder() of a list of sources.
+# Adds the sources of a list, and their tests, to library `target`.
 function(heddle_add_sources target name)
   set(sources ${ARGN})
   heddle_move_matching(sources cuda_tests "_cuda_test\\.(cpp|cu)$")

@@ -11,7 +11,7 @@ DECODE_PLOT, PREFILL_PLOT = "docs/benchmarks/attention_decode_h200.svg", "docs/b
 # What is measured, or the same for all records of a program.
 NO_CASE = {"floor_us", "us", "samples", "calls_in_graph", "bytes", "tflops", "program", "device", "clocks", "commit", "date", "note", "best_peer",
            "best_peer_us", "times_faster"}
-RACE_PEER = "cuDNN, contiguous"  # of bench/peers/gpu/attention_race.py
+RACE_PEER = "cuDNN, contiguous"  # of bench/peers/race/attention_race.py
 ROPE_LIMIT = 1.15  # times the call without
 PORTABLE_PEER, PREFILL_TARGET = "FlashInfer fa2", 0.95  # of its TFLOP/s
 PORTABLE = (PORTABLE_PEER, "FlashAttention-2, contiguous")  # kernels for every chip from 8.0; the others are for Hopper alone

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Every function of include/heddle/ops has a C function of its name in c_api.h or c_linear_site.h, and every overload has one of its own, but for NOT_IN_C;
-and what heddle::Engine does, takes and tells is in c_engine.h, but for NOT_IN_C_ENGINE."""
+every C function is called by the tests in src/capi/test, most by a row of their table; and what heddle::Engine does, takes and reports is in c_engine.h,
+but for NOT_IN_C_ENGINE."""
 
 import pathlib
 import re
 import sys
 
-INCLUDE = pathlib.Path(__file__).resolve().parent.parent / "include/heddle"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+INCLUDE, C_TESTS = ROOT / "include/heddle", ROOT / "src/capi/test"
 # A declaration at the margin; what is in a class or continues a line is indented.
 CPP = re.compile(r"^(?:\[\[nodiscard\]\] )?(?:inline |constexpr )*[\w:]+(?:<\w+>)?[&*]? (\w+)\(", re.M)
 C = re.compile(r"\bheddle_(\w+)\(")
@@ -19,7 +21,7 @@ OVERLOADS = {
     "rope": ["rope_positions"],
 }
 
-# What the engine alone uses so far; docs/c_interface.md says so.
+# What only the engine uses so far; docs/c_interface.md says so.
 NOT_IN_C = {"add", "scale", "soft_cap", "round_to", "take_drawn_tokens", "quantize", "can_quantize", "check_rope_params", "yarn_attention_factor",
             "linear_with_adapters", "apply_affines", "replace_rows", "add_low_rank_rows", "divide_by_lengths", "linear_at"}
 
@@ -28,7 +30,7 @@ NOT_IN_C = {"add", "scale", "soft_cap", "round_to", "take_drawn_tokens", "quanti
 IN_C_ENGINE = {"replace_adapter": "add_adapter", "model": "get_model", "load": "get_load", "options": "get_model", "step": "poll",
                "model_path": "create"}
 NOT_IN_C_ENGINE = {"check", "encode", "encode_each", "tokenizer", "set_paused", "prepare_adapter", "render", "adapter_states", "num_unfinished", "stats", "tokenize", "prompt_logits", "adapter_names", "ended_by"}
-# What the server alone asks for: tokens with the events, and what they stand for.
+# What only the server requests: tokens with the events, and their texts.
 NOT_IN_C_STRUCTS = {"tell_tokens", "tokens", "token_texts", "prompt_token_ids"}
 STRUCTS = {"EngineOptions": "heddle_engine_options", "Request": "heddle_engine_request", "SamplingOptions": "heddle_engine_request",
            "RequestVariant": "heddle_engine_variant", "Message": "heddle_message", "Completion": "heddle_engine_event", "Event": "heddle_engine_event"}
@@ -36,7 +38,7 @@ NOT_FIELDS = {"model_path": "an argument", "sampling": "its fields", "completion
 
 
 def body_of(text, head):
-    """What is between the braces after `head`."""
+    """The text between the braces that follow `head`."""
     start = text.index(head) + len(head)
     return text[start:text.index("\n}", start)]
 
@@ -70,7 +72,8 @@ def engine_problems():
 def main():
     has = {name for header in ("c_api.h", "c_linear_site.h") for name in C.findall((INCLUDE / header).read_text())}
     names = [name for header in sorted((INCLUDE / "ops").glob("*.h")) for name in CPP.findall(header.read_text())]
-    missing = engine_problems()
+    tests = "".join(re.sub(r"//[^\n]*", "", path.read_text()) for path in C_TESTS.rglob("*") if path.suffix in (".h", ".cpp"))
+    missing = engine_problems() + [f"no test of heddle_{c} in src/capi/test" for c in sorted(has - set(re.findall(r"\bheddle_(\w+)", tests)))]
     for name in sorted(set(names) - NOT_IN_C):
         wanted = [name, *OVERLOADS.get(name, [])]
         missing += [f"no heddle_{c} for {name}" for c in wanted if c not in has]

@@ -1,4 +1,4 @@
-"""The tables of the race of LoRA's ops on one GPU (bench/peers/gpu), as Markdown, for tools/plot_lora.py and readme_figures.py."""
+"""The tables of the race of LoRA's ops on one GPU (bench/peers/race), as Markdown, for tools/plot_lora.py and readme_figures.py."""
 
 import statistics
 import sys

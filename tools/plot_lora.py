@@ -5,7 +5,7 @@ plot_lora.py --collect REPORT...  takes the records of the programs bench_lora*_
                                   from an H200, adds the peers of bench/peers/lora_h200.json, writes bench/results/lora_h200.json, where
                                   the records of programs that no report has stay, and then goes on as
 plot_lora.py                      which draws docs/benchmarks/lora_h200.svg and writes the tables between the markers in
-                                  docs/benchmarks/lora.md; where there is bench/results/lora_race_h200.json, of bench/peers/gpu,
+                                  docs/benchmarks/lora.md; where there is bench/results/lora_race_h200.json, of bench/peers/race,
                                   all that is said of peers comes from it alone
 plot_lora.py --check              whether all that is what the results give
 plot_lora.py --self-test          the same with made-up records in a temporary folder

@@ -1,4 +1,4 @@
-"""The race of bench/peers/gpu, as far as it goes without a GPU and without the peers' files."""
+"""The race of bench/peers/race, as far as it goes without a GPU and without the peers' files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from frameworks import TORCH_WANTED
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "bench/peers/gpu"))
+sys.path[:0] = [str(ROOT / "bench/peers" / folder) for folder in ("race", "stubs")]
 
 if not TORCH_WANTED:
     pytest.skip("skipped: HEDDLE_TEST_TORCH=0", allow_module_level=True)
 
 import cells  # noqa: E402
 import fetch  # noqa: E402
-import stubs  # noqa: E402
+import serving_stubs as stubs  # noqa: E402
 import sweep  # noqa: E402
 import torch  # noqa: E402
 
@@ -160,6 +160,6 @@ def test_links_are_refused(tmp_path: pathlib.Path) -> None:
 
 def test_the_command_tells_its_use() -> None:
     """Without a folder."""
-    command = [sys.executable, str(ROOT / "bench/peers/gpu/fetch.py")]
+    command = [sys.executable, str(ROOT / "bench/peers/race/fetch.py")]
     run = subprocess.run(command, check=False, capture_output=True, text=True)
     assert run.returncode == 2 and "fetch.py FOLDER" in run.stderr

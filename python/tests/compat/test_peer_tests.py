@@ -1,4 +1,4 @@
-"""tools/peers/peer_tests.py on test files that stand for those of other projects."""
+"""bench/peers/tests/peer_tests.py on small test files in place of those of other projects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from frameworks import TORCH_WANTED
 
 pytestmark = pytest.mark.skipif(not TORCH_WANTED, reason="HEDDLE_TEST_TORCH=0")
-TOOL = pathlib.Path(__file__).parents[3] / "tools" / "peers" / "peer_tests.py"
+TOOL = pathlib.Path(__file__).parents[3] / "bench/peers/tests/peer_tests.py"
 CONTROLLERS = "core/inference/text_generation_controllers"
 MTP_TESTS = f"tests/unit_tests/{CONTROLLERS.partition('/')[2]}/test_mtp_utils.py"
 

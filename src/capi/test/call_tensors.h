@@ -25,6 +25,7 @@ struct CallTensor {
     kWritten,
     kScratch,  // written with what depends on addresses, so that two calls differ
     kMemory,   // no argument: a later tensor holds addresses in it
+    kAbsent,
   };
 
   std::string name;  // in errors
@@ -82,6 +83,7 @@ CallTensor in(std::string name, std::vector<int64_t> shape, std::vector<T> value
   tensor.values.assign(bytes.begin(), bytes.end());
   return tensor;
 }
+inline CallTensor absent() { return out<float>("", {0}).used_as(CallTensor::Use::kAbsent); }
 template <class T>
 CallTensor in_place(std::string name, std::vector<int64_t> shape, std::vector<T> values = {}) {
   return in<T>(std::move(name), std::move(shape), std::move(values))
@@ -114,20 +116,18 @@ inline DLTensor c_tensor(const TensorView& t) {
 /// A CallTensor in memory of its own, between guards on either device.
 class PlacedTensor {
  public:
-  PlacedTensor(const CallTensor& call_tensor, Mirror& mirror, const PlacedTensor* memory)
-      : spec(call_tensor),
+  PlacedTensor(const CallTensor& tensor, Mirror& mirror, const PlacedTensor* memory)
+      : spec(tensor),
         size_(spec.num_elements() * size_of(spec.dtype)),
-        bytes_(kGuard + size_ + 2 * kGuard, std::byte{0xFF}) {
-    begin_ = 2 * kGuard - reinterpret_cast<uintptr_t>(bytes_.data()) % kGuard;
+        blocks_(size_ / sizeof(Block) + 3, poison()) {
     std::ranges::copy(spec.values, values().begin());
     for (size_t i = 0; spec.step != 0 && i < spec.num_elements(); ++i) {
-      const std::byte* address =
-          memory->intact_.raw() + int64_t(spec.num_elements() - 1 - i) * spec.step;
+      const auto later = int64_t(spec.num_elements() - 1 - i);
+      const std::byte* address = memory->intact_.raw() + later * spec.step;
       std::memcpy(&values()[i * sizeof(address)], &address, sizeof(address));
     }
-    before_ = bytes_;
-    intact_ =
-        mirror(TensorView{values().data(), spec.dtype, {}, std::span(std::as_const(spec.shape))});
+    before_ = blocks_;
+    intact_ = mirror(TensorView{values().data(), spec.dtype, {}, std::span(spec.shape)});
     restore();
   }
   PlacedTensor(const PlacedTensor&) = delete;
@@ -141,27 +141,31 @@ class PlacedTensor {
   }
   void restore() {
     given = c_tensor(intact_);
-    is_absent = false;
+    is_absent = spec.use == CallTensor::Use::kAbsent;
   }
-  /// After Mirror::back(): the bytes, and whether they or the guards have changed.
-  [[nodiscard]] std::span<std::byte> values() { return std::span(bytes_).subspan(begin_, size_); }
-  [[nodiscard]] bool is_unchanged() const { return bytes_ == before_; }
-  [[nodiscard]] bool has_intact_guards() {
-    auto with_old_values = bytes_;
-    std::copy_n(before_.begin() + std::ptrdiff_t(begin_), size_,
-                with_old_values.begin() + std::ptrdiff_t(begin_));
-    return with_old_values == before_;
-  }
+  /// The values after Mirror::back(), and whether they, or the guards, have changed, or differ.
+  [[nodiscard]] std::span<std::byte> values() { return {blocks_[1].bytes, size_}; }
+  [[nodiscard]] bool is_unchanged() const { return blocks_ == before_; }
+  [[nodiscard]] bool has_bits_of(const PlacedTensor& t) const { return blocks_ == t.blocks_; }
 
   const CallTensor spec;
   DLTensor given{};
   bool is_absent = false;
 
  private:
-  static constexpr size_t kGuard = 256;  // and alignment: the plans of lora need it
+  /// The size of guards, and the alignment that the plans of lora need.
+  struct alignas(256) Block {
+    std::byte bytes[256];
+    friend bool operator==(const Block&, const Block&) = default;
+  };
+  static Block poison() {
+    Block block;
+    std::ranges::fill(block.bytes, std::byte{0xFF});
+    return block;
+  }
 
-  size_t size_, begin_ = 0;
-  std::vector<std::byte> bytes_, before_;
+  size_t size_;
+  std::vector<Block> blocks_, before_;
   TensorView intact_;
 };
 

@@ -24,6 +24,12 @@ TEST_P(CApiCudaTable, DoesWhatCppDoes) {
   expect_c_is_cpp(GetParam(), {context, same.exec(), mirror});
 }
 
+TEST_F(CudaTest, WorkspaceOfCBatchDecodeIsThatOfCpp) {
+  const size_t bytes = heddle_batch_decode_workspace_bytes({kDLCUDA, 0}, 2, 2, 16);
+  EXPECT_GT(bytes, 0);
+  EXPECT_EQ(bytes, batch_decode_workspace_bytes({DeviceType::kCuda, 0}, 2, 2, 16));
+}
+
 INSTANTIATE_TEST_SUITE_P(Ops, CApiCudaTable, ::testing::ValuesIn(kFamilies),
                          [](const auto& info) { return std::string(info.param.name); });
 

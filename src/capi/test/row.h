@@ -1,8 +1,6 @@
 #pragma once
 
-#include <array>
 #include <functional>
-#include <memory>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -21,12 +19,13 @@ enum class RunsOn { kBoth, kCpu, kGpu };
 
 using CCall = std::function<heddle_status(heddle_context*, PlacedTensors&)>;
 
-/// One row of the table: a C function and the C++ function that it stands for, with the tensors of
-/// a call. ops_test_body.h says what holds of every row.
+/// One row of the table: a C function and its C++ counterpart, with the tensors of a call.
+/// ops_test_body.h says what holds of every row.
 struct Row {
   struct Refused {
     std::string message;  // its beginning
     CCall call;
+    RunsOn where;
   };
   std::string name;
   std::vector<CallTensor> tensors;
@@ -37,69 +36,70 @@ struct Row {
   heddle_status elsewhere = HEDDLE_UNSUPPORTED;
 };
 
-/// An argument that is made of n tensors: by c_of(context, DLTensor*...) and
-/// cpp_of(context, TensorView...).
-template <size_t n, class MakeC, class MakeCpp>
-struct Made {
-  MakeC c_of;
-  MakeCpp cpp_of;
-  std::array<CallTensor, n> tensors;
-  size_t first = 0;  // of these in the row
+/// One tensor as an argument.
+struct TensorArgument {
+  CallTensor tensor;
+  size_t at = 0;  // in the row
 
-  auto c(heddle_context* context, PlacedTensors& all) const {
-    return [&]<size_t... i>(std::index_sequence<i...>) {
-      return c_of(context, all[first + i].c()...);
-    }
-    (std::make_index_sequence<n>());
-  }
-  auto cpp(const ExecContext& ctx, PlacedTensors& all) const {
-    return [&]<size_t... i>(std::index_sequence<i...>) {
-      return cpp_of(ctx, std::as_const(all[first + i]).cpp()...);
-    }
-    (std::make_index_sequence<n>());
-  }
+  DLTensor* c(heddle_context*, PlacedTensors& all) const { return all[at].c(); }
+  TensorView cpp(const ExecContext&, PlacedTensors& all) const { return all[at].cpp(); }
   void join(std::vector<CallTensor>& row) {
-    first = row.size();
-    row.insert(row.end(), tensors.begin(), tensors.end());
+    at = row.size();
+    row.push_back(tensor);
   }
 };
-template <class MakeC, class MakeCpp, class... Tensors>
-auto made(MakeC c_of, MakeCpp cpp_of, Tensors... tensors) {
-  return Made<sizeof...(Tensors), MakeC, MakeCpp>{c_of, cpp_of, {{std::move(tensors)...}}};
-}
-/// A struct whose first fields are these tensors, in either language.
-template <class C, class Cpp, class... Tensors>
-auto fields(Tensors... tensors) {
-  return made([](auto*, auto... t) { return C{t...}; }, [](auto&, auto... t) { return Cpp{t...}; },
-              std::move(tensors)...);
-}
-
 /// An argument without tensors.
 template <class C, class Cpp>
 struct Both {
   C in_c;
   Cpp in_cpp;
 
-  auto c(heddle_context*, PlacedTensors&) const { return in_c; }
-  auto cpp(const ExecContext&, PlacedTensors&) const { return in_cpp; }
+  C c(heddle_context*, PlacedTensors&) const { return in_c; }
+  Cpp cpp(const ExecContext&, PlacedTensors&) const { return in_cpp; }
   void join(std::vector<CallTensor>&) {}
 };
 template <class C, class Cpp>
 Both<C, Cpp> both(C in_c, Cpp in_cpp) {
   return {in_c, in_cpp};
 }
+/// An argument that c_of(context, ...) and cpp_of(context, ...) make of others.
+template <class MakeC, class MakeCpp, class... Args>
+struct Made {
+  MakeC c_of;
+  MakeCpp cpp_of;
+  std::tuple<Args...> args;
 
-inline auto argument(CallTensor tensor) {
-  return made([](auto*, DLTensor* t) { return t; }, [](auto&, TensorView t) { return t; },
-              std::move(tensor));
-}
-template <class Value>
-auto argument(Value value) {
-  if constexpr (std::is_arithmetic_v<Value>) {
-    return both(value, value);
-  } else {
-    return value;
+  auto c(heddle_context* context, PlacedTensors& all) const {
+    return std::apply([&](const auto&... arg) { return c_of(context, arg.c(context, all)...); },
+                      args);
   }
+  auto cpp(const ExecContext& ctx, PlacedTensors& all) const {
+    return std::apply([&](const auto&... arg) { return cpp_of(ctx, arg.cpp(ctx, all)...); }, args);
+  }
+  void join(std::vector<CallTensor>& row) {
+    std::apply([&](auto&... arg) { (arg.join(row), ...); }, args);
+  }
+};
+template <class Arg>
+auto argument(Arg arg) {
+  if constexpr (std::is_same_v<Arg, CallTensor>) {
+    return TensorArgument{std::move(arg)};
+  } else if constexpr (std::is_arithmetic_v<Arg>) {
+    return both(arg, arg);
+  } else {
+    return arg;
+  }
+}
+template <class MakeC, class MakeCpp, class... Args>
+auto made(MakeC c_of, MakeCpp cpp_of, Args... args) {
+  return Made<MakeC, MakeCpp, decltype(argument(args))...>{
+      c_of, cpp_of, {argument(std::move(args))...}};
+}
+/// A struct of either language with these fields.
+template <class C, class Cpp, class... Args>
+auto fields(Args... args) {
+  return made([](auto*, auto... values) { return C{values...}; },
+              [](auto&, auto... values) { return Cpp{values...}; }, std::move(args)...);
 }
 
 /// Thrown where an argument of a C call cannot be made.
@@ -115,18 +115,6 @@ auto passed(Value& value) {
   } else {
     return value;
   }
-}
-template <class Table>
-auto passed(std::unique_ptr<Table>& table) {
-  return table->get();
-}
-template <class Value>
-const Value& passed_to_cpp(const Value& value) {
-  return value;
-}
-template <class Table>
-auto passed_to_cpp(const std::unique_ptr<Table>& table) {
-  return table->get();
 }
 
 /// The C argument of `arg` changed by a function of it, or another value.
@@ -166,23 +154,23 @@ class RowOf {
     row_.cpp = [cpp, args = args_](const ExecContext& ctx, PlacedTensors& all) {
       const auto values =
           std::apply([&](const auto&... arg) { return std::tuple{arg.cpp(ctx, all)...}; }, args);
-      std::apply([&](const auto&... value) { cpp(ctx, passed_to_cpp(value)...); }, values);
+      std::apply([&](const auto&... value) { cpp(ctx, value...); }, values);
     };
   }
   /// The C call with argument `at`, from 0 on after the context, changed is refused.
   template <size_t at, class Change>
-  RowOf refuses(std::string message, Change change) && {
+  RowOf refuses(std::string message, Change change, RunsOn where = RunsOn::kBoth) && {
     const auto args = [&]<size_t... i>(std::index_sequence<i...>) {
       return std::tuple{changed_if<i == at>(std::get<i>(args_), change)...};
     }
     (std::index_sequence_for<Args...>());
-    row_.refused.push_back({std::move(message), call(c_, args)});
+    row_.refused.push_back({std::move(message), call(c_, args), where});
     return std::move(*this);
   }
   /// Another C call with the same arguments is refused.
   template <class Other>
   RowOf refuses_call(std::string message, Other other) && {
-    row_.refused.push_back({std::move(message), call(other, args_)});
+    row_.refused.push_back({std::move(message), call(other, args_), RunsOn::kBoth});
     return std::move(*this);
   }
   RowOf only_on(RunsOn where, heddle_status elsewhere = HEDDLE_UNSUPPORTED) && {

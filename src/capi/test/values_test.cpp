@@ -1,5 +1,7 @@
 // Functions of the C interface without a context: sizes, defaults, stored weights.
+#include <cstring>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -42,6 +44,11 @@ TEST(CApiValues, SizesAreThoseOfCpp) {
   EXPECT_EQ(heddle_batch_decode_workspace_bytes({kDLCUDA, 1000}, 3, 4, 64), 0);
 }
 
+TEST(CApiValues, NullIsDestroyed) {
+  heddle_context_destroy(nullptr);
+  heddle_adapter_table_destroy(nullptr);
+}
+
 TEST(CApiValues, StoredWeights) {
   int32_t block = 0;
   size_t stored_size = 0, packed_size = 0;
@@ -64,79 +71,77 @@ TEST(CApiValues, StoredWeights) {
   EXPECT_EQ(got, want);
 }
 
-TEST(CApiValues, RopeFrequenciesAndDefaults) {
+TEST(CApiValues, RopeFrequencies) {
   heddle_rope_params params;
   heddle_rope_params_init(&params);
-  RopeParams same;
-  EXPECT_EQ(params.theta, same.theta);
-  EXPECT_EQ(params.scale, same.scale);
-  EXPECT_EQ(params.rotary_dim, same.rotary_dim);
-  EXPECT_FALSE(params.has_llama3);
-  same.llama3.emplace();
-  EXPECT_EQ(params.llama3_factor, same.llama3->factor);
-  EXPECT_EQ(params.llama3_low_freq_factor, same.llama3->low_freq_factor);
-  EXPECT_EQ(params.llama3_high_freq_factor, same.llama3->high_freq_factor);
-  EXPECT_EQ(params.llama3_original_max_position, same.llama3->original_max_position);
   params.has_llama3 = true;
-  params.theta = same.theta = 5e5;
+  params.theta = 5e5;
+  const RopeParams same{.theta = 5e5, .llama3 = Llama3RopeScaling()};
   for (const int d : {0, 3, 5}) {
     EXPECT_EQ(heddle_rope_frequency(&params, 16, d), rope_frequency(same, 16, d));
     EXPECT_EQ(heddle_rope_frequency(nullptr, 16, d), rope_frequency({}, 16, d));
   }
 }
 
+/// A struct after its init function, whose bytes were others before.
+template <class Options>
+Options initialized(void (*init)(Options*)) {
+  Options options;
+  std::memset(&options, 0x55, sizeof(options));
+  init(&options);
+  return options;
+}
+auto fields_of(const heddle_rope_params& p) {
+  return std::tuple(p.theta, p.scale, p.rotary_dim, p.llama3_factor, p.llama3_low_freq_factor,
+                    p.llama3_high_freq_factor, p.llama3_original_max_position);
+}
+/// Whether a struct of pointers alone has none.
+template <class Tensors>
+bool is_all_null(const Tensors& tensors) {
+  const Tensors none{};
+  return std::memcmp(&tensors, &none, sizeof(none)) == 0;
+}
+
 TEST(CApiValues, DefaultsAreThoseOfCpp) {
-  heddle_attention_options attention;
-  heddle_attention_options_init(&attention);
-  const AttentionOptions cpp_attention;
-  EXPECT_TRUE(attention.tree_mask == nullptr && attention.tree_mask_indptr == nullptr);
+  const auto rope = initialized(heddle_rope_params_init);
+  const RopeParams r;
+  const Llama3RopeScaling llama3;
+  EXPECT_FALSE(rope.has_llama3);
+  EXPECT_EQ(fields_of(rope),
+            std::tuple(r.theta, r.scale, r.rotary_dim, llama3.factor, llama3.low_freq_factor,
+                       llama3.high_freq_factor, llama3.original_max_position));
+  const auto attention = initialized(heddle_attention_options_init);
+  const AttentionOptions a;
+  EXPECT_EQ(std::tuple(attention.causal, attention.window_left, attention.logits_soft_cap),
+            std::tuple(a.causal, a.window_left, a.logits_soft_cap));
   EXPECT_FALSE(attention.has_sm_scale || attention.has_rope);
-  EXPECT_EQ(attention.causal, cpp_attention.causal);
-  EXPECT_EQ(attention.window_left, cpp_attention.window_left);
-  EXPECT_EQ(attention.logits_soft_cap, cpp_attention.logits_soft_cap);
-  EXPECT_EQ(attention.rope.theta, RopeParams().theta);
+  EXPECT_TRUE(attention.tree_mask == nullptr && attention.tree_mask_indptr == nullptr);
+  EXPECT_EQ(fields_of(attention.rope), fields_of(rope));
 
-  heddle_rms_norm_options norm;
-  heddle_rms_norm_options_init(&norm);
-  EXPECT_EQ(norm.epsilon, RmsNormOptions().epsilon);
-  EXPECT_EQ(norm.weight_offset, RmsNormOptions().weight_offset);
-  EXPECT_TRUE(norm.output_scale == nullptr && norm.row_scales == nullptr);
+  const auto norm = initialized(heddle_rms_norm_options_init);
+  EXPECT_EQ(std::tuple(norm.epsilon, norm.weight_offset, norm.output_scale, norm.row_scales),
+            std::tuple(RmsNormOptions().epsilon, RmsNormOptions().weight_offset, nullptr, nullptr));
+  const auto cache = initialized(heddle_paged_kv_init);
+  EXPECT_EQ(std::tuple(cache.k, cache.v, cache.num_layers, cache.layer_idx),
+            std::tuple(nullptr, nullptr, 1, 0));
+  const auto table = initialized(heddle_lora_table_init);
+  EXPECT_EQ(std::tuple(table.adapters, table.stack, table.pointers, table.layout, table.layer_idx),
+            std::tuple(nullptr, nullptr, nullptr, HEDDLE_LORA_RANK_MAJOR, 0));
 
-  heddle_paged_kv cache;
-  heddle_paged_kv_init(&cache);
-  EXPECT_EQ(cache.num_layers, 1);
-  EXPECT_TRUE(cache.k == nullptr && cache.v == nullptr);
-
-  heddle_lora_table table;
-  heddle_lora_table_init(&table);
-  EXPECT_TRUE(table.adapters == nullptr && table.stack == nullptr && table.pointers == nullptr);
-  EXPECT_EQ(table.layer_idx, 0);
-
-  heddle_prepare_batch_outputs outputs;
-  heddle_prepare_batch_outputs_init(&outputs);
-  EXPECT_TRUE(outputs.q_indptr == nullptr && outputs.overflow == nullptr);
-  heddle_prepare_batch_inputs inputs;
-  heddle_prepare_batch_inputs_init(&inputs);
-  EXPECT_EQ(inputs.page_size, PrepareBatchInputs().page_size);
-  EXPECT_EQ(inputs.tokens_per_seq, PrepareBatchInputs().tokens_per_seq);
-  EXPECT_EQ(inputs.accepted_extra, PrepareBatchInputs().accepted_extra);
-  EXPECT_EQ(inputs.pad_page, PrepareBatchInputs().pad_page);
-  EXPECT_EQ(inputs.pad_token, PrepareBatchInputs().pad_token);
-
-  heddle_speculative_step_outputs step;
-  heddle_speculative_step_outputs_init(&step);
-  EXPECT_TRUE(step.last_one_indices == nullptr && step.next_last_page_len == nullptr);
-  heddle_speculative_step_options step_options;
-  heddle_speculative_step_options_init(&step_options);
-  EXPECT_EQ(step_options.write_prefill_rows, SpeculativeStepOptions().write_prefill_rows);
-  EXPECT_EQ(step_options.num_next_tokens, SpeculativeStepOptions().num_next_tokens);
-
-  heddle_ngram_options ngram;
-  heddle_ngram_options_init(&ngram);
-  EXPECT_EQ(ngram.min_ngram, NgramOptions().min_ngram);
-  EXPECT_EQ(ngram.max_ngram, NgramOptions().max_ngram);
-  EXPECT_EQ(ngram.match, int(NgramOptions().match));
-  EXPECT_EQ(ngram.max_length, NgramOptions().max_length);
+  EXPECT_TRUE(is_all_null(initialized(heddle_prepare_batch_outputs_init)));
+  EXPECT_TRUE(is_all_null(initialized(heddle_speculative_step_outputs_init)));
+  const auto batch = initialized(heddle_prepare_batch_inputs_init);
+  const PrepareBatchInputs b;
+  EXPECT_EQ(batch.cache_lengths, nullptr);
+  EXPECT_EQ(std::tuple(batch.page_size, batch.tokens_per_seq, batch.accepted_extra, batch.pad_page,
+                       batch.pad_token),
+            std::tuple(b.page_size, b.tokens_per_seq, b.accepted_extra, b.pad_page, b.pad_token));
+  const auto step = initialized(heddle_speculative_step_options_init);
+  EXPECT_EQ(std::tuple(step.write_prefill_rows, step.num_next_tokens), std::tuple(false, 1));
+  const auto ngram = initialized(heddle_ngram_options_init);
+  const NgramOptions n;
+  EXPECT_EQ(std::tuple(ngram.min_ngram, ngram.max_ngram, ngram.match, ngram.max_length),
+            std::tuple(n.min_ngram, n.max_ngram, int(n.match), n.max_length));
 }
 
 }  // namespace

@@ -42,22 +42,21 @@ inline std::vector<Row> kv_cache_rows() {
   heddle_rope_params params;
   heddle_rope_params_init(&params);
   params.theta = 300.0;
-  return {
-      row("kv_init", heddle_kv_init, kv_init, cache, table, k, v, starts)
-          .refuses<0>("cache is NULL", nullptr)
-          .refuses<1>("table is NULL", nullptr),
-      row("kv_append", heddle_kv_append, kv_append, cache, table, k1, v1),
-      row("rope_kv_append", heddle_rope_kv_append, rope_kv_append,
-          in_place<half>("q", {8, 4, 16}).optional(), cache, table, k, v, starts.optional(),
-          in<int32_t>("positions", {8}, {1, 2, 3, 4, 5, 7, 8, 9}).optional(),
-          both(params, RopeParams{.theta = 300.0})),
-      row("rope_kv_append, defaults", heddle_rope_kv_append, rope_kv_append,
-          in_place<half>("q", {2, 4, 16}).optional(), cache, table, k1, v1,
-          both(nullptr, TensorView()), both(nullptr, TensorView()), both(nullptr, RopeParams()))};
+  return {row("kv_init", heddle_kv_init, kv_init, cache, table, k, v, starts)
+              .refuses<0>("cache is NULL", nullptr)
+              .refuses<1>("table is NULL", nullptr),
+          row("kv_append", heddle_kv_append, kv_append, cache, table, k1, v1),
+          row("rope_kv_append", heddle_rope_kv_append, rope_kv_append,
+              in_place<half>("q", {8, 4, 16}).optional(), cache, table, k, v, starts.optional(),
+              in<int32_t>("positions", {8}, {1, 2, 3, 4, 5, 7, 8, 9}).optional(),
+              both(params, RopeParams{.theta = 300.0})),
+          row("rope_kv_append, defaults", heddle_rope_kv_append, rope_kv_append,
+              in_place<half>("q", {2, 4, 16}).optional(), cache, table, k1, v1, absent(), absent(),
+              both(nullptr, RopeParams()))};
 }
 
-/// Options that are no defaults, with tree masks.
-inline auto attention_options() {
+/// Options that are no defaults.
+inline auto attention_options(CallTensor tree_mask, CallTensor tree_mask_indptr) {
   return made(
       [](auto*, DLTensor* mask, DLTensor* indptr) {
         heddle_attention_options options;
@@ -75,8 +74,7 @@ inline auto attention_options() {
       [](auto&, TensorView mask, TensorView indptr) {
         return AttentionOptions{0.3f, false, 2, 5.0f, RopeParams{.theta = 100.0}, mask, indptr};
       },
-      in<int32_t>("options.tree_mask", {8}, {1, 3, 5, 9, 31, 1, 2, 7}).optional(),
-      in<int32_t>("options.tree_mask_indptr", {3}, {0, 5, 8}).optional());
+      std::move(tree_mask), std::move(tree_mask_indptr));
 }
 
 /// batch_decode of the second of two layers of pages by address.
@@ -92,8 +90,8 @@ inline Row decode_by_address() {
       in<half>("memory", {3, 2, 2, 2, 4, 16}).used_as(CallTensor::Use::kMemory));
   const auto pages = in<int64_t>("pages", {3}).addresses(kPageBytes);
   return row("batch_decode by address", heddle_batch_decode, batch_decode,
-             out<half>("o", {2, 4, 16}), both(nullptr, TensorView()), in<half>("q", {2, 4, 16}),
-             cache, table_of(pages), both(nullptr, AttentionOptions()))
+             out<half>("o", {2, 4, 16}), absent(), in<half>("q", {2, 4, 16}), cache,
+             table_of(pages), both(nullptr, AttentionOptions()))
       .refuses<3>("layer_idx is 2", [](heddle_paged_kv cache) {
         cache.layer_idx = 2;
         return cache;
@@ -107,17 +105,16 @@ inline std::vector<Row> attention_rows() {
   const auto lse = out<float>("lse", {8, 4}).optional();
   const auto starts = in<int32_t>("q_indptr", {3}, {0, 5, 8});
   const auto defaults = both(nullptr, AttentionOptions());
-  heddle_context* const none = nullptr;
-  const heddle_attention_options c_options = attention_options().c_of(none, nullptr, nullptr);
-  const auto no_trees =
-      both(c_options, AttentionOptions{0.3f, false, 2, 5.0f, RopeParams{.theta = 100.0}});
   std::vector<Row> rows{
       row("batch_prefill", heddle_batch_prefill, batch_prefill, o, lse, q, starts, cache, table,
           defaults),
       row("batch_prefill, options", heddle_batch_prefill, batch_prefill, o, lse, q, starts, cache,
-          table, no_trees),
+          table, attention_options(absent(), absent())),
       row("batch_prefill, trees", heddle_batch_prefill, batch_prefill, o, lse, q, starts, cache,
-          table, attention_options()),
+          table,
+          attention_options(
+              in<int32_t>("options.tree_mask", {8}, {1, 3, 5, 9, 31, 1, 2, 7}).optional(),
+              in<int32_t>("options.tree_mask_indptr", {3}, {0, 5, 8}).optional())),
       row("batch_decode", heddle_batch_decode, batch_decode, out<half>("o", {2, 4, 16}),
           out<float>("lse", {2, 4}).optional(), in<half>("q", {2, 4, 16}), cache, table, defaults),
       decode_by_address(),

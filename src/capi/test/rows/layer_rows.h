@@ -17,35 +17,17 @@ inline std::vector<Row> norm_rows() {
              y = out<half>("output", {3, 40}), y8 = out<float8_e4m3>("output", {3, 40}),
              residual = in_place<half>("residual", {3, 40});
   const auto defaults = both(nullptr, RmsNormOptions());
-  const auto fixed = made(
-      [](auto*, DLTensor* scale) {
-        return heddle_rms_norm_options{0.5f, 1, scale, nullptr};
-      },
-      [](auto&, TensorView scale) {
-        return RmsNormOptions{0.5f, 1, {scale, {}}};
-      },
-      in<float>("output_scale", {1}, {0.25f}).optional());
-  const auto per_row = made(
-      [](auto*, DLTensor* scales) {
-        heddle_rms_norm_options options;
-        heddle_rms_norm_options_init(&options);
-        options.row_scales = scales;
-        return options;
-      },
-      [](auto&, TensorView scales) {
-        RmsNormOptions options;
-        options.output_scale.per_row = scales;
-        return options;
-      },
-      out<float>("row_scales", {3}).optional());
+  const auto options = [](auto epsilon, int weight_offset, CallTensor scale, CallTensor scales) {
+    return fields<heddle_rms_norm_options, RmsNormOptions>(epsilon, weight_offset, scale, scales);
+  };
+  const auto per_row = options(1e-6f, 0, absent(), out<float>("row_scales", {3}).optional());
   return {row("rms_norm", heddle_rms_norm, rms_norm, y, x, weight, defaults)
               .refuses<2>("weight.size(0) is 5, expected width = 40", shaped({5})),
-          row("rms_norm, one scale", heddle_rms_norm, rms_norm, y8, x, weight, fixed),
+          row("rms_norm, one scale", heddle_rms_norm, rms_norm, y8, x, weight,
+              options(0.5f, 1, in<float>("output_scale", {1}, {0.25f}).optional(), absent())),
           row("rms_norm, scales", heddle_rms_norm, rms_norm, y8, x, weight, per_row),
           row("fused_add_rms_norm", heddle_fused_add_rms_norm, fused_add_rms_norm, y, residual, x,
-              weight,
-              both(heddle_rms_norm_options{0.5f, 1, nullptr, nullptr},
-                   RmsNormOptions{.epsilon = 0.5f, .weight_offset = 1})),
+              weight, options(0.5f, 1, absent(), absent())),
           row("fused_add_rms_norm, scales", heddle_fused_add_rms_norm, fused_add_rms_norm, y8,
               residual, x, weight, per_row)};
 }
@@ -82,7 +64,7 @@ inline std::vector<Row> layer_rows() {
           both(HEDDLE_GELU_TANH, GeluForm::kTanh)),
       row(
           "embedding", heddle_embedding, [](const auto&... args) { embedding(args...); },
-          out<float>("y", {3, 7}), in<int32_t>("token_ids", {3}, {4, 0, 9}),
+          out<float>("y", {3, 7}), in<int32_t>("token_ids", {3}, {4, 0, 3}),
           in<bfloat16>("table", {5, 7}))};
   for (const auto& more : {norm_rows(), rope_rows()}) {
     rows.insert(rows.end(), more.begin(), more.end());

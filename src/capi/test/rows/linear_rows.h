@@ -99,7 +99,7 @@ inline std::vector<Row> linear_rows() {
       row(
           "packed_embedding", heddle_packed_embedding,
           [](const auto&... args) { embedding(args...); }, out<float>("y", {3, kIn}),
-          in<int64_t>("token_ids", {3}, {kOut - 1, -1, 7}),
+          in<int64_t>("token_ids", {3}, {kOut - 1, 0, 7}),
           packed_weight("weight.data", kOut, kIn))};
 }
 

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/c_linear_site.h"
@@ -17,33 +18,27 @@ struct CSlice {
   heddle_linear_slice slice;
   std::optional<heddle_packed_weight> packed{};
 };
-/// Slice s of a dense weight, with a bias where it has three tensors.
-template <class... Bias>
-auto dense_slice(const std::string& slice, int64_t out_features, Bias... bias) {
+inline auto dense_slice(const std::string& slice, int64_t out_features, CallTensor bias) {
   return made(
-      [](auto*, DLTensor* y, DLTensor* weight, auto... given) {
-        CSlice result{{y, weight, nullptr, nullptr}};
-        ((result.slice.bias = given), ...);
-        return result;
+      [](auto*, auto... t) {
+        return CSlice{{t..., nullptr}};
       },
-      [](auto&, auto y, auto... t) {
-        return LinearSlice{y, t...};
-      },
+      [](auto&, auto... t) { return LinearSlice{t...}; },
       out<float>(slice + ".y", {kLoraTokens, out_features}),
       in<bfloat16>(slice + ".weight", {out_features, kLoraIn})
           .null_says(slice + ".weight and " + slice + ".packed are NULL"),
-      bias...);
+      std::move(bias));
 }
 inline auto packed_slice(int64_t out_features) {
   const auto weight = packed_weight("slices[0].packed.data", out_features, kLoraIn);
   return made(
-      [=](auto* context, DLTensor* y, DLTensor* data) {
-        return CSlice{{y, nullptr, nullptr, nullptr}, weight.c_of(context, data)};
+      [](auto*, DLTensor* y, heddle_packed_weight packed) {
+        return CSlice{{y, nullptr, nullptr, nullptr}, packed};
       },
-      [=](auto& ctx, TensorView y, TensorView data) {
-        return LinearSlice{.y = y, .packed = weight.cpp_of(ctx, data)};
+      [](auto&, TensorView y, PackedWeight packed) {
+        return LinearSlice{.y = y, .packed = packed};
       },
-      out<float>("slices[0].y", {kLoraTokens, out_features}), weight.tensors[0]);
+      out<float>("slices[0].y", {kLoraTokens, out_features}), weight);
 }
 
 inline std::vector<Row> site_rows() {
@@ -70,7 +65,7 @@ inline std::vector<Row> site_rows() {
   constexpr int64_t kOut0 = 40, kOut1 = 24;
   const auto dense =
       dense_slice("slices[0]", kOut0, in<bfloat16>("slices[0].bias", {kOut0}).optional());
-  const auto second = dense_slice("slices[1]", kOut1);
+  const auto second = dense_slice("slices[1]", kOut1, absent());
   const auto packed = packed_slice(kOut0);
   const auto x = in<bfloat16>("x", {kLoraTokens, kLoraIn});
   const auto a_of_slice = in<bfloat16>("weight", {kLoraRank, kLoraIn});

@@ -16,97 +16,71 @@ namespace heddle::testing {
 inline constexpr int64_t kLoraTokens = 9, kLoraIn = 256, kLoraOut = 96;
 inline constexpr int32_t kLoraRank = 8, kLoraSlots = 3;
 
-/// Fields of a LoraBatch, or heddle_lora_batch.
-template <class Batch>
-inline constexpr auto kIds = [](auto&&, auto ids, auto scale) {
-  Batch batch{};
-  batch.slot_ids = ids;
-  batch.row_scale = scale;
-  return batch;
-};
-template <class Batch>
-inline constexpr auto kSegments = [](auto&&, auto starts, auto ends, auto slots) {
-  Batch batch{};
-  batch.seg_starts = starts;
-  batch.seg_ends = ends;
-  batch.seg_slots = slots;
-  return batch;
-};
-template <class Batch>
-inline constexpr auto kPairs = [](auto&&, auto starts, auto slots, auto scales) {
-  Batch batch{};
-  batch.pair_starts = starts;
-  batch.pair_slots = slots;
-  batch.pair_scales = scales;
-  return batch;
-};
 /// Some rows have no adapter; slot 1 has no weights in adapter tables.
 inline auto ids_batch() {
-  return made(kIds<heddle_lora_batch>, kIds<LoraBatch>,
-              in<int64_t>("slot_ids", {kLoraTokens}, {0, -1, 2, 2, 1, 0, 1, 2, 0}).optional(),
-              in<float>("row_scale", {kLoraTokens}).optional());
+  return fields<heddle_lora_batch, LoraBatch>(
+      in<int64_t>("slot_ids", {kLoraTokens}, {0, -1, 2, 2, 1, 0, 1, 2, 0}).optional(), absent(),
+      absent(), absent(), in<float>("row_scale", {kLoraTokens}).optional(), absent(), absent(),
+      absent(), absent(), both(nullptr, std::nullopt));
 }
 /// Token t has the pairs [2 t, 2 t + 2).
 inline auto pairs_batch(const int64_t* max_pairs) {
   std::vector<int32_t> starts;
   for (int32_t t = 0; t <= kLoraTokens; ++t) starts.push_back(2 * t);
-  return made(
-      [=](auto* context, auto... t) {
-        heddle_lora_batch batch = kPairs<heddle_lora_batch>(context, t...);
-        batch.max_pairs = max_pairs;
-        return batch;
-      },
-      [=](auto& ctx, auto... t) {
-        LoraBatch batch = kPairs<LoraBatch>(ctx, t...);
-        if (max_pairs != nullptr) batch.max_pairs = *max_pairs;
-        return batch;
-      },
+  return fields<heddle_lora_batch, LoraBatch>(
+      absent(), absent(), absent(), absent(), absent(), absent(),
       in<int32_t>("pair_starts", {kLoraTokens + 1}, starts).optional(),
       in<int64_t>("pair_slots", {2 * kLoraTokens},
                   {0, 2, 2, -1, 1, 1, 0, 0, 2, 1, -1, 0, 1, 2, 2, 2, 0, -1})
           .optional(),
-      in<float>("pair_scales", {2 * kLoraTokens}).optional());
+      in<float>("pair_scales", {2 * kLoraTokens}).optional(),
+      both(max_pairs, max_pairs == nullptr ? std::nullopt : std::optional(*max_pairs)));
 }
 
-/// An adapter table of the C interface while it lives, as C++ has them.
-class CAdapterTable {
+/// An adapter table of the C interface while it lives, with the functions of CppAdapterTable.
+class CAdapterTable : public heddle_lora_table {
  public:
   CAdapterTable(heddle_context* context, const std::vector<int64_t>& features, DType dtype,
-                LoraLayout layout, LoraAlignment fit) {
+                LoraLayout layout_of_table, LoraAlignment fit) {
     const auto create = fit == LoraAlignment::kNone ? heddle_adapter_table_create
                                                     : heddle_adapter_table_create_aligned;
-    check(create(context, &handle_, kLoraSlots, features.data(), int32_t(features.size()),
-                 kLoraRank, c_dtype(dtype), heddle_lora_layout(layout)));
-    heddle_lora_table_init(&table_);
-    table_.adapters = handle_;
+    heddle_adapter_table* made = nullptr;
+    check(create(context, &made, kLoraSlots, features.data(), int32_t(features.size()), kLoraRank,
+                 c_dtype(dtype), heddle_lora_layout(layout_of_table)));
+    owned_.reset(made);
+    heddle_lora_table_init(this);
+    adapters = made;
   }
-  ~CAdapterTable() { heddle_adapter_table_destroy(handle_); }
-  CAdapterTable(const CAdapterTable&) = delete;
-  CAdapterTable& operator=(const CAdapterTable&) = delete;
-
   void set(heddle_context* context, int32_t slot, int32_t slice, const DLTensor* weight,
            float scale) {
-    check(heddle_adapter_table_set(context, handle_, slot, slice, weight, scale));
+    check(heddle_adapter_table_set(context, owned_.get(), slot, slice, weight, scale));
   }
   void clear(heddle_context* context, int32_t slot) {
-    check(heddle_adapter_table_clear(context, handle_, slot));
+    check(heddle_adapter_table_clear(context, owned_.get(), slot));
   }
-  [[nodiscard]] const heddle_lora_table* get() const { return &table_; }
 
  private:
-  void check(heddle_status status) {
+  struct Destroy {
+    void operator()(heddle_adapter_table* table) const { heddle_adapter_table_destroy(table); }
+  };
+  static void check(heddle_status status) {
     if (status != HEDDLE_OK) throw FailedArgument{status};
   }
 
-  heddle_adapter_table* handle_ = nullptr;
-  heddle_lora_table table_{};
+  std::unique_ptr<heddle_adapter_table, Destroy> owned_;
 };
-class CppAdapterTable : public AdapterTable {
- public:
+struct CppAdapterTable {
+  std::unique_ptr<AdapterTable> owned;
+
   CppAdapterTable(const ExecContext& ctx, const std::vector<int64_t>& features, DType dtype,
                   LoraLayout layout, LoraAlignment fit)
-      : AdapterTable(ctx, kLoraSlots, features, kLoraRank, dtype, layout, fit) {}
-  [[nodiscard]] LoraTable get() const { return view(); }
+      : owned(std::make_unique<AdapterTable>(ctx, kLoraSlots, features, kLoraRank, dtype, layout,
+                                             fit)) {}
+  void set(const ExecContext& ctx, int32_t slot, int32_t slice, TensorView weight, float scale) {
+    owned->set(ctx, slot, slice, weight, scale);
+  }
+  void clear(const ExecContext& ctx, int32_t slot) { owned->clear(ctx, slot); }
+  operator LoraTable() const { return owned->view(); }  // NOLINT(google-explicit-constructor)
 };
 
 /// A table with a slice for each weight: slots 0 and 2 have them, slot 1 had them. Where the rank
@@ -115,14 +89,13 @@ template <class Table>
 auto table_maker(std::vector<int64_t> features, DType dtype, LoraLayout layout) {
   return [=](auto&& context, auto... weights) {
     const bool is_aligned = layout == LoraLayout::kRankMajor;
-    auto table =
-        std::make_unique<Table>(context, features, dtype, layout,
-                                is_aligned ? LoraAlignment::k16Bytes : LoraAlignment::kNone);
+    Table table(context, features, dtype, layout,
+                is_aligned ? LoraAlignment::k16Bytes : LoraAlignment::kNone);
     for (int32_t slot = 0; slot < kLoraSlots; ++slot) {
       int32_t slice = 0;
-      (table->set(context, slot, slice++, weights, float(slot) + 0.5f), ...);
+      (table.set(context, slot, slice++, weights, float(slot) + 0.5f), ...);
     }
-    table->clear(context, 1);
+    table.clear(context, 1);
     return table;
   };
 }
@@ -153,10 +126,11 @@ inline std::vector<Row> half_rows() {
              stack = in<half>("a.stack", {kLoraSlots, kLoraRank, kLoraIn});
   const auto rank_major = both(HEDDLE_LORA_RANK_MAJOR, LoraLayout::kRankMajor),
              rank_minor = both(HEDDLE_LORA_RANK_MINOR, LoraLayout::kRankMinor);
-  const auto segments = made(kSegments<heddle_lora_batch>, kSegments<LoraBatch>,
-                             in<int32_t>("seg_starts", {2}, {2, 0}).optional(),
-                             in<int32_t>("seg_ends", {2}, {9, 1}).optional(),
-                             in<int32_t>("seg_slots", {2}, {1, 2}).optional());
+  const auto segments = fields<heddle_lora_batch, LoraBatch>(
+      absent(), in<int32_t>("seg_starts", {2}, {2, 0}).optional(),
+      in<int32_t>("seg_ends", {2}, {9, 1}).optional(),
+      in<int32_t>("seg_slots", {2}, {1, 2}).optional(), absent(), absent(), absent(), absent(),
+      absent(), both(nullptr, std::nullopt));
   const auto stacked = made(
       [](auto*, DLTensor* weights) {
         heddle_lora_table table;
@@ -284,6 +258,7 @@ inline std::vector<Row> lora_rows() {
           in<int32_t>("slot_ranks", {kLoraSlots}, {8, 8, 8}).optional(), ids_batch(), y, x,
           half_a(), half_b())
           .refuses<0>("plan.size(0) is 256, expected at least", shaped({256}))
+          .refuses<0>("plan is NULL", static_cast<DLTensor*>(nullptr))
           .only_on(RunsOn::kGpu)};
   for (Row& half : half_rows()) rows.push_back(std::move(half));
   return rows;

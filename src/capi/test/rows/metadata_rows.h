@@ -14,7 +14,7 @@ namespace heddle::testing {
 
 /// The conversions with a fill value, and a total for the one that takes it, or without.
 inline std::vector<Row> conversion_rows(bool has_fill) {
-  static constexpr int64_t kFill = -7, kTotal = 3;
+  static constexpr int64_t kFill = -7, kTotal = 3, kWrongTotal = 4;
   const auto given = [&](const int64_t& value) {
     return both(has_fill ? &value : nullptr, has_fill ? std::optional(value) : std::nullopt);
   };
@@ -24,7 +24,9 @@ inline std::vector<Row> conversion_rows(bool has_fill) {
       row("block_tables_to_ragged" + fill, heddle_block_tables_to_ragged, block_tables_to_ragged,
           out<int32_t>("ragged", {4}), in<int32_t>("block_tables", {2, 3}, {1, 2, 3, 4, 5, 6}),
           in<int32_t>("input_lengths", {2}, {1, 1}), in<int64_t>("cache_lengths", {2}, {1, 0}),
-          given(kFill), given(kTotal)),
+          given(kFill), given(kTotal))
+          .refuses<5>("input_lengths and cache_lengths sum to 3, expected total = 4", &kWrongTotal,
+                      RunsOn::kCpu),  // a GPU does not wait for the sum
       row("block_tables_to_padded" + fill, heddle_block_tables_to_padded, block_tables_to_padded,
           out<int32_t>("block_tables", {2, 3}), in<int32_t>("ragged", {4}, {1, 2, 4, 7}),
           in<int32_t>("cu_seqlens", {3}, {0, 2, 3}), given(kFill)),
@@ -51,53 +53,25 @@ inline auto batch_outputs() {
       in_place<int32_t>("all_input_ids", {3, 8}, std::vector<int32_t>(24, 5)).optional(),
       ints("overflow", {1}));
 }
-/// All tensors of heddle_prepare_batch_inputs or PrepareBatchInputs, and numbers that are no
-/// defaults.
-template <class Inputs>
-inline constexpr auto kBatchInputs =
-    [](auto&&, auto... t) { return Inputs{t..., 4, 2, 1, -3, 11}; };
-/// The pages of the requests come first, as a table or ragged.
-template <class Inputs>
-inline constexpr auto kTableInputs = [](auto&& context, auto table, auto cache, auto accepted,
-                                        auto input, auto active, auto... rest) {
-  const decltype(table) none{};
-  return kBatchInputs<Inputs>(context, cache, accepted, input, active, table, none, none, rest...);
-};
-template <class Inputs>
-inline constexpr auto kRaggedInputs = [](auto&& context, auto pages, auto indptr, auto cache,
-                                         auto accepted, auto input, auto active, auto... rest) {
-  const decltype(pages) none{};
-  return kBatchInputs<Inputs>(context, cache, accepted, input, active, none, pages, indptr,
-                              rest...);
-};
-
-inline std::vector<Row> prepare_batch_rows() {
-  const auto ints = [](const char* name, std::vector<int32_t> values) {
-    return in<int32_t>(name, {int64_t(values.size())}, values).optional();
+/// With pages as a table, or ragged, and with numbers that are no defaults.
+inline Row prepare_batch_row(const char* name, const CallTensor& table, const CallTensor& pages,
+                             const CallTensor& indptr) {
+  const auto ints = [](const char* tensor, std::vector<int32_t> values) {
+    return in<int32_t>(tensor, {int64_t(values.size())}, values).optional();
   };
-  const auto with_pages = [&](auto c_of, auto cpp_of, auto... pages) {
-    return made(c_of, cpp_of, pages..., in<int32_t>("cache_lengths", {3}, {3, 4, 0}),
-                ints("accepted_lengths", {0, 1, 0}), ints("input_lengths", {1, 2, 1}),
-                ints("num_active", {2}), ints("adapter_slots", {5, 3, 5}),
-                ints("next_input_ids", {21, 22, 23, 24}), ints("next_indptr", {0, 1, 3, 4}),
-                ints("prompt_lengths", {4, 0, 0}));
-  };
-  using C = heddle_prepare_batch_inputs;
-  using Cpp = PrepareBatchInputs;
-  const auto table = in<int32_t>("seq_page_table", {3, 2}, {7, 8, 9, 10, 0, 0}).optional();
-  return {row("prepare_batch, table", heddle_prepare_batch, prepare_batch, batch_outputs(),
-              with_pages(kTableInputs<C>, kTableInputs<Cpp>, table))
-              .refuses<1>("inputs is NULL", nullptr),
-          row("prepare_batch, ragged", heddle_prepare_batch, prepare_batch, batch_outputs(),
-              with_pages(kRaggedInputs<C>, kRaggedInputs<Cpp>, ints("seq_pages", {7, 8, 9, 10, 6}),
-                         ints("seq_page_indptr", {0, 2, 4, 5})))};
+  return row(name, heddle_prepare_batch, prepare_batch, batch_outputs(),
+             fields<heddle_prepare_batch_inputs, PrepareBatchInputs>(
+                 in<int32_t>("cache_lengths", {3}, {3, 4, 0}), ints("accepted_lengths", {0, 1, 0}),
+                 ints("input_lengths", {1, 2, 1}), ints("num_active", {2}), table, pages, indptr,
+                 ints("adapter_slots", {5, 3, 5}), ints("next_input_ids", {21, 22, 23, 24}),
+                 ints("next_indptr", {0, 1, 3, 4}), ints("prompt_lengths", {4, 0, 0}), 4, 2, 1, -3,
+                 11))
+      .refuses<1>("inputs is NULL", nullptr);
 }
 
 inline std::vector<Row> metadata_rows() {
   std::vector<Row> rows = conversion_rows(false);
-  for (auto& more : {conversion_rows(true), prepare_batch_rows()}) {
-    rows.insert(rows.end(), more.begin(), more.end());
-  }
+  for (Row& filled : conversion_rows(true)) rows.push_back(std::move(filled));
   rows.push_back(
       row("copy_next_input_ids_inplace", heddle_copy_next_input_ids_inplace,
           copy_next_input_ids_inplace,
@@ -110,6 +84,12 @@ inline std::vector<Row> metadata_rows() {
       out<int32_t>("position_ids", {2}).optional(), out<int32_t>("slot_indices", {2}).optional(),
       in<int32_t>("cache_lengths", {2}, {1, 0}), in<int32_t>("cu_seqlens", {3}, {0, 1, 2}),
       in<int32_t>("cu_slots", {3}, {0, 1, 2}).optional()));
+  rows.push_back(prepare_batch_row(
+      "prepare_batch, table", in<int32_t>("seq_page_table", {3, 2}, {7, 8, 9, 10, 0, 0}).optional(),
+      absent(), absent()));
+  rows.push_back(prepare_batch_row("prepare_batch, ragged", absent(),
+                                   in<int32_t>("seq_pages", {5}, {7, 8, 9, 10, 6}).optional(),
+                                   in<int32_t>("seq_page_indptr", {4}, {0, 2, 4, 5}).optional()));
   return rows;
 }
 

@@ -10,15 +10,6 @@
 
 namespace heddle::testing {
 
-/// All that restore_logits reads of either language's adjustments.
-template <class Adjustments>
-inline constexpr auto kEntries = [](auto&&, auto indptr, auto token_ids) {
-  Adjustments adjustments{};
-  adjustments.indptr = indptr;
-  adjustments.token_ids = token_ids;
-  return adjustments;
-};
-
 inline std::vector<Row> sampling_rows() {
   const auto logits = in<float>("logits", {4, 50});
   const auto ids = out<int32_t>("token_ids", {4});
@@ -48,7 +39,8 @@ inline std::vector<Row> sampling_rows() {
               in<float>("frequency", {4}, {0.0f, 1.0f, 0.5f, 0.25f}))),
       row("restore_logits", heddle_restore_logits, restore_logits,
           in_place<float>("logits", {4, 50}), in<float>("saved", {3}),
-          made(kEntries<heddle_logit_adjustments>, kEntries<LogitAdjustments>, indptr, changed))};
+          fields<heddle_logit_adjustments, LogitAdjustments>(
+              indptr, changed, absent(), absent(), absent(), absent(), absent(), absent()))};
 }
 
 /// Two requests: drafts 1, 2 one after the other, and draft 0. The target is certain of 1, 2, 0 and

@@ -13,7 +13,7 @@
 
 namespace heddle::testing {
 
-/// A count on the device, or where its tensor is absent `value`; NULL_ is none.
+/// A count on the device, or where its tensor is absent `value`.
 inline auto count_of(const char* name, int32_t on_device, int64_t value) {
   return made(
       [=](auto*, DLTensor* t) {
@@ -22,8 +22,8 @@ inline auto count_of(const char* name, int32_t on_device, int64_t value) {
       [=](auto&, TensorView t) { return t ? Count(t) : Count(value); },
       in<int32_t>(name, {1}, {on_device}).optional());
 }
-inline auto drafts_of(bool reject_placeholders) {
-  return both(heddle_drafts{2, nullptr, reject_placeholders}, Drafts{2, {}, reject_placeholders});
+inline auto drafts_of(CallTensor indptr, bool reject_placeholders) {
+  return fields<heddle_drafts, Drafts>(2, std::move(indptr), reject_placeholders);
 }
 inline auto block_state() {
   return fields<heddle_kv_block_state, KvBlockState>(
@@ -52,12 +52,7 @@ inline std::vector<Row> speculation_rows_of_a_step() {
              num_released = out<int32_t>("num_released", {1}).optional();
   const auto decode = count_of("num_decode_requests", 1, 1),
              prefill = count_of("num_prefill_requests", 0, 0);
-  const auto outputs = made(
-      [](auto*, auto... t) { return heddle_speculative_step_outputs{t...}; },
-      [](auto&, auto a, auto b, auto c, auto d, auto e, auto f, auto g, auto h, auto i, auto j,
-         auto... next) {
-        return SpeculativeStepOutputs{a, b, c, d, e, f, {g, h, i, j}, next...};
-      },
+  const auto outputs = fields<heddle_speculative_step_outputs, SpeculativeStepOutputs>(
       last_one.optional(), mask.optional(), sampled.optional(), last_seq.optional(),
       accepted.optional(), counts.optional(), to_release, remove, released_ids, num_released,
       out<int64_t>("next_positions", {1, 2}).optional(),
@@ -65,15 +60,15 @@ inline std::vector<Row> speculation_rows_of_a_step() {
       out<int64_t>("next_last_page_len", {1}).optional());
   return {
       row("verify_speculative_tokens", heddle_verify_speculative_tokens, verify_speculative_tokens,
-          last_one, mask, input, output, decode, prefill, drafts_of(false))
+          last_one, mask, input, output, decode, prefill, drafts_of(absent(), false))
           .refuses<4>("num_decode_requests is NULL", nullptr)
           .refuses<4>("num_decode_requests is 2, expected 0 to 1", heddle_count{2, nullptr})
           .refuses<6>("drafts is NULL", nullptr),
       row("prepare_next_forward_pass", heddle_prepare_next_forward_pass, prepare_next_forward_pass,
           sampled, last_seq, accepted, counts, output, required,
           in<int64_t>("last_one_indices", {1}, {1}),
-          in<uint8_t>("accepted_tokens_mask", {3}, {1, 1, 0}), input, decode, drafts_of(true),
-          both(true, PrepareOptions{true})),
+          in<uint8_t>("accepted_tokens_mask", {3}, {1, 1, 0}), input, decode,
+          drafts_of(absent(), true), both(true, PrepareOptions{true})),
       row("rewind_kv_cache", heddle_rewind_kv_cache, rewind_kv_cache,
           fields<heddle_released_blocks, ReleasedBlocks>(to_release, remove, released_ids,
                                                          num_released),
@@ -91,9 +86,10 @@ inline std::vector<Row> speculation_rows_of_a_step() {
           .refuses<1>("state is NULL", nullptr),
       row("rewind_kv_cache, defaults", heddle_rewind_kv_cache, rewind_kv_cache,
           both(nullptr, ReleasedBlocks()), block_state(), in<int64_t>("accepted_counts", {1}, {1}),
-          in<int32_t>("prefill_status", {1}, {0}), drafts_of(false), 2, both(nullptr, Count())),
+          in<int32_t>("prefill_status", {1}, {0}), drafts_of(absent(), false), 2,
+          both(nullptr, Count())),
       row("speculative_step", heddle_speculative_step, speculative_step, outputs, block_state(),
-          input, output, required.optional(), decode, prefill, drafts_of(false), 2,
+          input, output, required.optional(), decode, prefill, drafts_of(absent(), false), 2,
           both(heddle_speculative_step_options{true, 2}, SpeculativeStepOptions{true, 2}))
           .refuses<0>("outputs is NULL", nullptr)};
 }

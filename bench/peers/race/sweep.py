@@ -42,7 +42,7 @@ class Winners:
         self.entries[key] = {"versions": self.versions_of(package), **entry}
         sorted_entries = sorted(self.entries.items())
         lines = ",\n".join(f"  {json.dumps(n)}: {json.dumps(entry)}" for n, entry in sorted_entries)
-        what = "the best settings of the peers' kernels, of a sweep of bench/peers/gpu/race.py; us"
+        what = "the best settings of the peers' kernels, of a sweep of bench/peers/race/race.py; us"
         text = f'{{\n "what": {json.dumps(what)},\n "settings": {{\n{lines}\n }}\n}}\n'
         scratch = self.path.with_suffix(".part")
         scratch.write_text(text, encoding="utf-8")

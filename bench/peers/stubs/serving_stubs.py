@@ -1,4 +1,4 @@
-"""What stands in the place of the modules that the peers' kernels import and do not need here.
+"""Fake modules for those that the peers' kernels import and do not use here.
 
 `install(folder)` makes the packages of peers whose files lie in FOLDER/sglang and FOLDER/vllm
 importable: a package's own modules are the peer's files, unchanged; its __init__ files are not run;
@@ -12,7 +12,6 @@ import enum
 import json
 import logging
 import pathlib
-import sys
 import types
 import typing
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 import triton
 import triton.language
+from stub_modules import module, package
 
 PACKAGES = {
     "sglang": [
@@ -36,22 +36,6 @@ PACKAGES = {
     ],
     "vllm": ["lora", "lora.ops", "lora.ops.triton_ops", "utils"],
 }
-
-
-def module(name: str, **members: Any) -> types.ModuleType:
-    """A module of these members, which `import` finds from now on."""
-    made = types.ModuleType(name)
-    vars(made).update(members)
-    sys.modules[name] = made
-    parent, _, last = name.rpartition(".")
-    if parent in sys.modules:
-        setattr(sys.modules[parent], last, made)
-    return made
-
-
-def package(name: str, folder: pathlib.Path) -> None:
-    """A package whose modules are the files of the folder, without running its __init__."""
-    module(name).__path__ = [str(folder)]
 
 
 def not_here(*_: Any, **__: Any) -> Any:
@@ -136,7 +120,7 @@ def major_capability() -> int:
 
 
 class Setting:
-    """A setting that the environment does not have."""
+    """An environment setting that is not set."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -166,12 +150,12 @@ class Mode(enum.Enum):
 
 
 def install_sglang() -> None:
-    package("sglang.kernels.ops.moe", pathlib.Path("/nowhere"))
+    package("sglang.kernels.ops.moe")
     module("sglang.kernels.ops.moe.moe_align", moe_align_block_size=not_here)
-    package("sglang.kernels.jit", pathlib.Path("/nowhere"))
+    package("sglang.kernels.jit")
     module("sglang.kernels.jit.utils", is_arch_support_pdl=lambda: major_capability() >= 9)
     module("sglang.srt.lora.backend.lmhead_mixing", LoRABackendLmHeadMixing=LmHead)
-    package("sglang.srt.model_executor", pathlib.Path("/nowhere"))
+    package("sglang.srt.model_executor")
     module(
         "sglang.srt.model_executor.forward_batch_info",
         ForwardBatch=types.SimpleNamespace,
@@ -180,7 +164,7 @@ def install_sglang() -> None:
     module("sglang.srt.runtime_context", LoRABatchLayout=object)
     settings = types.SimpleNamespace(SGLANG_LORA_DENSE_CONFIG_DIR=Setting(None))
     module("sglang.srt.environ", envs=settings)
-    package("sglang.srt.utils", pathlib.Path("/nowhere"))
+    package("sglang.srt.utils")
     module(
         "sglang.srt.utils.common",
         empty_device_cache=not_here,

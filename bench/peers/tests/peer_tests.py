@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs other projects' own test files against the drop-ins of heddle.compat, and prints one table.
 
-tools/peers/peer_tests.py --megatron FOLDER --lorax FOLDER --punica FOLDER --vllm FOLDER
+bench/peers/tests/peer_tests.py --megatron FOLDER --lorax FOLDER --punica FOLDER --vllm FOLDER
 
 Each FOLDER is a checkout of the project, or the files of it that docs/compat/peer_tests.md lists; any of them may be left out. Nothing is
-written to it, and the project need not be installed. It takes heddle, torch, NumPy and pytest. tools/peers/peer_stand_ins.py says what takes the
+written to it, and the project need not be installed. It takes heddle, torch, NumPy and pytest. bench/peers/stubs/drop_in_stubs.py says what takes the
 place of what.
 
 --device cpu,cuda  where to run; without it, on the CPU, and on the GPU where torch finds one. On the CPU a tensor for "cuda" is one of it
@@ -21,23 +21,24 @@ import sys
 import tempfile
 import time
 
-from peer_stand_ins import SUITES
+STUBS = pathlib.Path(__file__).resolve().parents[1] / "stubs"
+sys.path.insert(0, str(STUBS))
+from drop_in_stubs import SUITES  # noqa: E402
 
-TOOLS = pathlib.Path(__file__).resolve().parent
 HEAD = ("project", "test file", "in place of", "device", "passed", "failed", "skipped", "left out", "s")
 
 
 def run(suite, folder, file, device, every, timeout):
     """What became of the cases of one file, which a process of its own runs."""
     with tempfile.TemporaryDirectory() as scratch:
-        paths = [str(TOOLS), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        paths = [str(STUBS), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         report, settings = pathlib.Path(scratch, "report.json"), pathlib.Path(scratch, "pytest.ini")
         settings.write_text("[pytest]\n")
         environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "HEDDLE_PEER_REPORT": str(report),
                        "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths))}
         environment["HEDDLE_PEER"] = json.dumps({"suite": suite, "folder": str(folder), "device": device, "every": every})
         command = [sys.executable, "-m", "pytest", "-q", "--noconftest", "-c", settings, f"--rootdir={folder}", "-p", "no:cacheprovider",
-                   "-p", "peer_stand_ins", "--tb=short", "-W", "ignore", folder / file]
+                   "-p", "drop_in_stubs", "--tb=short", "-W", "ignore", folder / file]
         start = time.monotonic()
         try:
             done = subprocess.run(command, cwd=scratch, env=environment, timeout=timeout, check=False, stdout=subprocess.PIPE,

@@ -123,7 +123,7 @@ def from_json(setting: dict[str, Any]) -> DensePlan:
     return DensePlan(*families, Overlap.NONE, *rest)
 
 
-# The settings of a sweep: those of A next to one B, and those of B next to one A. Both were drawn
+# The settings of a sweep: those of A with one B, and those of B with one A. Both were drawn
 # around the plans that SGLang ships.
 
 

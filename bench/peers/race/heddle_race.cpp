@@ -141,7 +141,7 @@ int guarded(const Body& body) {
 
 }  // namespace
 
-// All return 0, or 1 where race_error() tells what happened.
+// All return 0, or 1 where race_error() returns what happened.
 extern "C" {
 const char* race_error() { return last_error.c_str(); }
 int race_open(void** race, int device, cudaStream_t stream, const RaceCell* cell) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""LoRAX's single LoRA operations and heddle's drop-ins for them, as their callers call them.
+"""LoRAX's single LoRA operations next to heddle's drop-ins for them, as their callers call them.
 
   LORAX_SOURCE=FOLDER single_ops.py [--json FILE] [--commit COMMIT]
 
@@ -21,7 +21,7 @@ from importlib import import_module
 from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+sys.path[:0] = [str(HERE), str(HERE.parent / "stubs"), str(HERE.parents[1])]
 
 import lorax_calls  # noqa: E402
 import torch  # noqa: E402

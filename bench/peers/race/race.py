@@ -28,9 +28,9 @@ from datetime import date
 from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE.parent / "stubs")]
 
-import stubs  # noqa: E402
+import serving_stubs  # noqa: E402
 import torch  # noqa: E402
 import triton  # noqa: E402
 from cells import FEWEST_CALLS, Arrays, Cell, all_cells  # noqa: E402
@@ -46,7 +46,7 @@ class Peers:
     """The peers whose files are given."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self.facts: dict[str, Any] = stubs.install(folder)
+        self.facts: dict[str, Any] = serving_stubs.install(folder)
         self.modules: Modules = {}
         if "sglang" in self.facts:
             import sglang_calls

@@ -1,4 +1,4 @@
-"""Decode steps of transformers with PEFT's mixed batch and those of heddle's engine, one after the other on one GPU.
+"""Decode steps of transformers with PEFT's mixed batch next to those of heddle's engine, one after the other on one GPU.
 
   engine_peft.py --heddle-bench PROGRAM --json FILE [--shapes llama-3.1-8b smollm2-135m] [--rows 32/0 32/8]
                  [--ways eager linears graph] [--samples 4] [--steps 8]
@@ -13,7 +13,7 @@ for one token a row and the choice of the next; the host does not wait for the G
   linears  eager, with PEFT's linear layers compiled by torch.compile; only with adapters
   graph    StaticCache, the step recorded as one CUDA graph
 
-A form that does not run is reported with its error; so is graph with adapters, as PEFT copies from host memory in each
+A way that does not run is reported with its error; so is graph with adapters, as PEFT copies from host memory in each
 layer. What is compiled is compiled once and kept by torch on the disk: a first run may take a minute more. Needs torch, transformers and, for adapters, peft.
 """
 import argparse
@@ -61,7 +61,7 @@ def with_adapters(model, count):
 
 
 class Decoding:
-    """Rows after their prompts, and steps of them."""
+    """Rows after their prompts, and their decode steps."""
 
     def __init__(self, model, rows, adapters, way, num_steps):
         self.model = model
@@ -210,7 +210,7 @@ def main():
         records += measure_peers(args, shape)
         gc.collect()
         torch.cuda.empty_cache()
-    what = "bench/peers/gpu/engine_peft.py: " + " ".join(__doc__.partition("--steps 8]")[2].split())
+    what = "bench/peers/race/engine_peft.py: " + " ".join(__doc__.partition("--steps 8]")[2].split())
     report = dict(what=what, device=torch.cuda.get_device_name(), commit=args.commit, date=datetime.date.today().isoformat(),
                   versions=versions(), heddle=settings, ratios=ratios_of(records),
                   did_not_run=[record for record in records if "error" in record])

@@ -101,7 +101,7 @@ def downloaded(entry: dict[str, Any], work: pathlib.Path) -> dict[str, bytes]:
 
 
 def fetch(entry: dict[str, Any], folder: pathlib.Path) -> None:
-    """Makes FOLDER/<package>; an older one goes when all of the new one is there."""
+    """Makes FOLDER/<package>; it replaces an older one once it is complete."""
     entry["members"] = [checked_name(name) for name in entry["members"]]
     target = folder / entry["package"]
     with tempfile.TemporaryDirectory(dir=folder, prefix=".fetch-") as temporary:

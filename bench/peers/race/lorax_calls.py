@@ -6,9 +6,9 @@ import pathlib
 import subprocess
 from collections.abc import Callable
 
-import stubs
 import torch
 from cells import Arrays, Cell
+from stub_modules import module, package
 
 PEER = "LoRAX"
 FOLDER = "server/lorax_server/utils/ops"
@@ -20,10 +20,10 @@ def install(source: pathlib.Path) -> dict[str, str]:
     if not (folder / "bgmv_shrink.py").is_file():
         raise FileNotFoundError(f"LORAX_SOURCE has no {FOLDER}/bgmv_shrink.py")
     for name in ("lorax_server", "lorax_server.utils"):
-        stubs.package(name, pathlib.Path("/nowhere"))
-    stubs.package("lorax_server.utils.ops", folder)
+        package(name)
+    package("lorax_server.utils.ops", folder)
     # Its cache of compiled kernels looks into an older Triton; Triton's own does the same.
-    stubs.module("lorax_server.utils.ops.libentry", libentry=lambda: lambda kernel: kernel)
+    module("lorax_server.utils.ops.libentry", libentry=lambda: lambda kernel: kernel)
     return {"package": "lorax", "version": version_of(source)}
 
 

@@ -1,4 +1,4 @@
-"""A plugin of pytest for tools/peers/peer_tests.py: puts the drop-ins where the tests of other projects look for their own kernels.
+"""A plugin of pytest for bench/peers/tests/peer_tests.py: puts the drop-ins where the tests of other projects look for their own kernels.
 
 What a test compares with stays the project's own: its reference code, and its PyTorch functions next to the kernels.
 """
@@ -8,9 +8,9 @@ import json
 import logging
 import os
 import pathlib
-import sys
-from types import ModuleType
 from typing import NamedTuple
+
+from stub_modules import load, module, package
 
 CONTROLLERS = "megatron.core.inference.text_generation_controllers"
 MANY_CASES = 1000
@@ -35,29 +35,6 @@ SUITES = {
                     tuple(f"tests/test_{name}.py" for name in ("bgmv", "flashinfer", "rms_norm", "sgmv", "sgmv_cutlass"))),
     "vllm": Suite("vllm", "vLLM 0.6", "`vllm.lora.ops`", tuple(f"tests/lora/test_punica_{name}.py" for name in ("sizes", "variation"))),
 }
-
-
-def module(name, **attributes):
-    """A module of these attributes under a name, in a package that holds others where `path` is one of them."""
-    made = ModuleType(name)
-    path = attributes.pop("path", None)
-    if path is not None:
-        made.__path__ = [str(path)]
-    vars(made).update(attributes)
-    sys.modules[name] = made
-    package, _, last = name.rpartition(".")
-    if package in sys.modules:
-        setattr(sys.modules[package], last, made)
-    return made
-
-
-def load(name, file):
-    """The project's own file as the module `name`."""
-    spec = importlib.util.spec_from_file_location(name, file)
-    loaded = importlib.util.module_from_spec(spec)
-    sys.modules[name] = loaded
-    setattr(sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2], loaded)
-    spec.loader.exec_module(loaded)
 
 
 def use_megatron(folder, theirs="mtp_utils_pytorch"):
@@ -102,7 +79,7 @@ def use_punica(folder):
     def sgmv_shrink(y, x, w_ptr, starts, tmp, layer_idx):
         ours.sgmv_shrink(y, x, w_ptr, starts[:-1], starts[1:], tmp, layer_idx)
 
-    punica = module("punica", path=folder / "src/punica")
+    punica = package("punica", folder / "src/punica")
     kernels = {name: getattr(ours, name) for name in ours.__all__}
     module("punica.ops._kernels", **kernels | {f.__name__: f for f in (dispatch_bgmv, sgmv_cutlass, sgmv_shrink)})
     import punica.utils
@@ -121,7 +98,7 @@ def use_vllm(folder):
         return kernel
 
     for name in ("vllm", "vllm.lora", "vllm.lora.ops", "vllm.triton_utils"):
-        module(name, path=folder / "none")
+        package(name)
     for name in ops.__all__:
         module(f"vllm.lora.ops.{name}", **{name: getattr(ops, name), f"_{name}_kernel": None})
     module("vllm.lora.lora", LoRALayerWeights=None, PackedLoRALayerWeights=None)
