@@ -66,6 +66,8 @@ REFUSED: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (TypeError, "llama3_scaling is a list",
      lambda: decode(options=AttentionOptions(rope_theta=1e4, llama3_scaling=[8.0, 1.0]))),
     (ValueError, 'layout is "odd", expected "rank_major" or "rank_minor"', lambda: shrink(BATCH, layout="odd")),
+    (ValueError, "both seg_ends and seg_lens, expected one of them",
+     lambda: shrink(LoraBatch(seg_starts=I, seg_ends=I, seg_lens=I, seg_slots=I))),
     (TypeError, "slot_ids is a list, expected an array", lambda: shrink(LoraBatch([0, 0]))),  # type: ignore[arg-type]
     (TypeError, "batch is a .*, expected a heddle.LoraBatch", lambda: shrink(I)),
     (TypeError, "max_pairs is a str", lambda: shrink(BATCH._replace(max_pairs="two"))),  # type: ignore[arg-type]

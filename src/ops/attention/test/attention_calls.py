@@ -20,7 +20,6 @@ def _table() -> PageTable:
     return PageTable(i64(0, 2, 3), i32(2, 0, 1), i64(2, 3))
 
 
-
 def _cache() -> tuple[PagedKv, list[Any]]:
     """The cache, and keys and values of each sequence, [length, 2, DIM]."""
     k, v = randn(3, 2, 4, DIM, dtype=HALF), randn(3, 2, 4, DIM, dtype=HALF)
