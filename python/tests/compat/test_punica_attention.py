@@ -143,7 +143,7 @@ def test_ragged_batches(
 ) -> None:
     kv_lengths = np.array(
         [15, 16, 17, 1, 33, 40]
-    )  # the end of a page, and one before and behind it
+    )  # the end of a page, and one before and after it
     q_lengths = np.ones(6, int) if decode else np.minimum(kv_lengths, [15, 1, 17, 1, 0, 7])
     check_attention(
         framework,
@@ -418,9 +418,9 @@ def test_empty_batches(framework: Framework, rng: np.random.Generator) -> None:
     punica_kernels.batch_decode(q, q, *cache.tables(), None, *cache.place)
     punica_kernels.init_kv(*cache.tables(), k, k, zero, *cache.place)
     punica_kernels.append_kv(*cache.tables(), k, k, *cache.place)
-    nobody = Cache(framework, rng, [0], 2, 4, 8, "f16")
+    empty = Cache(framework, rng, [0], 2, 4, 8, "f16")
     punica_kernels.batch_prefill(
-        q, q, framework.array([0, 0], "i32"), *nobody.tables(), None, *nobody.place
+        q, q, framework.array([0, 0], "i32"), *empty.tables(), None, *empty.place
     )
 
 

@@ -212,7 +212,7 @@ def test_calls_leave_no_reference_behind(name: str, form: str) -> None:
 
     calls(3)
     references = [sys.getrefcount(v) for v in watched]
-    # Others allocate, too, now and then; what a call leaves behind is there every time.
+    # Other code allocates, too, now and then; what a call leaves behind shows every time.
     assert min(calls(100) for _ in range(4)) < 100
     assert [sys.getrefcount(v) for v in watched] == references
 

@@ -27,7 +27,7 @@ int64_t rank_of(const ConstTensorView& stack, LoraLayout layout) {
   return stack.rank() != 3 ? 0 : stack.size(layout == LoraLayout::kRankMajor ? 1 : 2);
 }
 
-/// What tells the weights of a call besides the array itself.
+/// What describes the weights of a call besides the array itself.
 struct WeightOptions {
   const char* layout;
   nb::handle weight_dtype;      // of weights by address; None: that of x or h

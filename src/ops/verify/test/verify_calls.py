@@ -11,7 +11,7 @@ from case_arrays import Call, drawn, i32, i64, nines
 
 CHAIN = {"output_tokens": [[5, 1, -1], [3, -1, -1]], "num_accepted": [1, 0]}
 TREE = {"output_tokens": [[5, 2, -1], [3, -1, -1]], "num_accepted": [1, 0]}
-"""Of the first request the drafts are 6 and, beside it, 5."""
+"""Of the first request the drafts are 6 and its sibling 5."""
 NODES = {"accepted_nodes": [[1, -1], [-1, -1]]}
 DRAWN = {"seed": i64(11, -5), "step": i32(0, 4)}
 
