@@ -74,7 +74,7 @@ class BorrowedArrays {
   [[nodiscard]] TensorView from_capsule(const char* name, nb::handle array, Access access);
   Py_buffer& next_buffer();
 
-  // A Py_buffer may point into itself, so it must not move; most calls need no more than the first
+  // A Py_buffer may point into itself, so it must not move; few calls need more than the first
   // few.
   std::array<Py_buffer, 12> first_buffers_;  // NOLINT: filled up to num_buffers_
   std::list<Py_buffer> more_buffers_;

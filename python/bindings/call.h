@@ -29,7 +29,7 @@ class Call {
     return arrays_.borrow(name, array, Access::kRead);
   }
 
-  /// The same for a tensor that may be None: the view is then absent.
+  /// Views of a tensor that may be None: the view is then absent.
   [[nodiscard]] TensorView optional_out(const char* name, nb::handle array) {
     return array.is_none() ? TensorView{} : out(name, array);
   }
@@ -59,7 +59,7 @@ class Call {
   void run(Body&& body, size_t workspace_bytes = 0) {
     run_with(body, workspace_bytes, Kernels::kCpuAndCuda);
   }
-  /// The same for an operation without CUDA kernels.
+  /// Runs an operation without CUDA kernels.
   template <class Body>
   void run_on_cpu(Body&& body, size_t workspace_bytes = 0) {
     run_with(body, workspace_bytes, Kernels::kCpu);

@@ -38,11 +38,11 @@ struct GpuContext {
 
 namespace {
 
-/// What a GPU context starts with: the plan and the partial sums of most calls. A call that needs
-/// more makes it grow.
+/// What a GPU context starts with: enough for the plan and the partial sums of nearly all calls. A
+/// call that needs more makes it grow.
 constexpr size_t kGpuWorkspaceBytes = size_t{16} << 20;
 
-/// The CPU contexts that nobody uses, and all those of GPUs. Never destroyed: at the end of the
+/// The CPU contexts that no call uses, and all those of GPUs. Never destroyed: at the end of the
 /// process Python's daemon threads may still be in a call. After a fork the child begins with none,
 /// since the threads of a pool stay in the parent.
 struct KeptContexts {
@@ -73,8 +73,8 @@ int threads_from_environment() {
 KeptContexts& kept_contexts() {
   static const bool registered = [] {
     all_kept_contexts = new KeptContexts();
-    // Locked while forking, so that the child never sees the list half changed; it then leaves it
-    // behind.
+    // Locked while forking, so that the child never sees the list half changed; it then makes a new
+    // one.
     pthread_atfork([] { all_kept_contexts->mutex.lock(); },
                    [] { all_kept_contexts->mutex.unlock(); },
                    [] { all_kept_contexts = new KeptContexts(); });

@@ -7,7 +7,7 @@ namespace heddle::python {
 #if PY_VERSION_HEX >= 0x030C0000
 namespace {
 
-/// What a function does without us: runs its code. The same for all of them.
+/// What a function does without us: runs its code. One value for all of them.
 vectorcallfunc run_code = nullptr;
 PyObject* traced_names = nullptr;  // null: nothing traces
 PyObject* traced_flag = nullptr;

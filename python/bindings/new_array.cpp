@@ -21,7 +21,7 @@ struct TorchTensors {
   PyObject *boolean = nullptr, *int32 = nullptr, *int64 = nullptr;
 };
 
-/// Looked up when torch is there for the first time. Guarded by the GIL; nothing is ever released.
+/// Looked up when torch is first imported. Guarded by the GIL; nothing is ever released.
 const TorchTensors& torch_tensors() {
   static constinit TorchTensors found;
   if (found.type != nullptr) return found;
@@ -62,7 +62,7 @@ nb::tuple strides_of(std::span<const int64_t> shape) {
 }
 
 /// Whether there is one device, which then is the current one; asked once, of a process that has a
-/// tensor there. To ask for the current one takes 0.3 us.
+/// tensor there. Reading the current one takes 0.3 us.
 bool has_one_cuda(const TorchTensors& torch) {
   static constinit int count = 0;
   if (count == 0 && torch.count_cuda != nullptr) {

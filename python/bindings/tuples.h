@@ -6,7 +6,7 @@ namespace heddle::python {
 
 namespace nb = nanobind;
 
-/// One of the named tuples of heddle._arguments, found when it is first asked for (with the GIL
+/// One of the named tuples of heddle._arguments, found when it is first used (with the GIL
 /// held).
 class TupleType {
  public:

@@ -88,7 +88,7 @@ def list_of(choice: Choice) -> dict[str, float] | None:
 
 
 def core_list(choice: Choice) -> list[tuple[str, float]]:
-    """The same as a list, empty for the base model."""
+    """The choice as a list, empty for the base model."""
     if isinstance(choice, str):
         return [(choice, 1.0)]
     return choice or []

@@ -35,7 +35,7 @@ class Answer:
     """With `top_logprobs`: the most likely tokens at each place of the answer, the most likely
     first, with their log-probabilities."""
     prompt_logprobs: list[float | None] = field(default_factory=list)
-    """With `prompt_logprobs`: of each token of the prompt behind those in front of it, None for the
+    """With `prompt_logprobs`: of each token of the prompt given those before it, None for the
     first."""
     prompt_top_logprobs: list[dict[int, float]] = field(default_factory=list)
     """With both: the most likely tokens at each place of the prompt, none at the first."""
@@ -54,7 +54,7 @@ class Answer:
 
 
 def _tops(ids: list[int], logprobs: list[float], places: int) -> list[dict[int, float]]:
-    """The most likely tokens of each place; -1 stands for none."""
+    """The most likely tokens of each place; -1 means none."""
     count = len(ids) // max(places, 1)
     pairs = [(token, logprob) for token, logprob in zip(ids, logprobs)]
     return [

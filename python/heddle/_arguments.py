@@ -16,7 +16,7 @@ from heddle._operation import Array
 
 
 def _told(value: Any) -> str:
-    """An array as `int32[16] on cuda:0`, all else as Python tells it."""
+    """An array as `int32[16] on cuda:0`, all else by its repr."""
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
         return repr(value)
     dtype = str(value.dtype).rpartition(".")[2]
@@ -60,7 +60,7 @@ class LoraBatch(NamedTuple):
         pair_starts: [num_tokens + 1] i32|i64.
         pair_slots: [num_pairs] i32|i64.
         pair_scales: [num_pairs] f32; None: 1.
-        max_pairs: The most pairs of a token: one that has more uses the first ones. None: all,
+        max_pairs: The largest number of pairs of a token: one that has more uses the first ones. None: all,
             which the call counts itself; on a GPU it cannot, and raises. A GPU takes time for
             each, whether or not a token has as many.
         seg_lens: [num_segments] i32|i64, rows of each segment, in place of seg_ends.
@@ -155,7 +155,7 @@ class PagedKv(NamedTuple):
 
 
 class AttentionOptions(NamedTuple):
-    """What `batch_prefill` and `batch_decode` compute beside plain causal attention.
+    """What `batch_prefill` and `batch_decode` compute besides plain causal attention.
 
     Args:
         sm_scale: Factor of the products q . k; None: 1 / sqrt(head_dim).

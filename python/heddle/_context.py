@@ -16,7 +16,7 @@ class Context:
     cache read and write nothing outside their arrays: outputs of the rows that use it are NaN, the
     cache stays as it was, and no other row changes. The context keeps operation, array, row and
     value of the first. LoRA's calls with a plan that is not theirs, all of whose rows are NaN, and
-    slots past the end of mamba_state_selective_copy are told, too. On the CPU the call itself raises before it writes anything, and there is
+    slots past the end of mamba_state_selective_copy are reported, too. On the CPU the call itself raises before it writes anything, and there is
     nothing to keep.
 
     Args:
@@ -39,13 +39,13 @@ class Context:
 
         Raises:
             ValueError: A call on the stream, or a replay of a graph that was captured there, met a
-                wrong index since one was last told. Of a graph that replays on another stream,
+                wrong index since one was last reported. Of a graph that replays on another stream,
                 wait for that one first.
         """
         _core.check_faults(self.device, self.stream)
 
     def poll(self) -> str | None:
-        """The same text without waiting for anything; None where there is none yet."""
+        """The text of `check` without waiting for anything; None where there is none yet."""
         return _core.poll_faults(self.device, self.stream)
 
 

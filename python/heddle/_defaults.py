@@ -23,7 +23,7 @@ def default_model() -> str:
     """As the program has it: $HEDDLE_MODEL, else the default model in the cache.
 
     Raises:
-        ValueError: Neither is there.
+        ValueError: Neither exists.
     """
     if named := os.environ.get("HEDDLE_MODEL"):
         return named

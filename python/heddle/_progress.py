@@ -1,4 +1,4 @@
-"""A line of progress on standard error, where somebody looks at it."""
+"""A line of progress on standard error, where a user can see it."""
 
 from __future__ import annotations
 

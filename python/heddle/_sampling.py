@@ -22,7 +22,7 @@ class Sampling(TypedDict, total=False):
     """Tokens of an answer before the end token, `stop_token_ids` and `stop` can end it, as in
     vLLM."""
     bad_words: Sequence[str]
-    """Words that answers do not have, as in vLLM: the last token of each is not drawn behind its
+    """Words that answers do not have, as in vLLM: the last token of each is not drawn after its
     others."""
     repetition_penalty: float | None
     """Logits above 0 of tokens in prompt or answer are divided by it, others multiplied, as in
@@ -36,7 +36,7 @@ class Sampling(TypedDict, total=False):
     allowed_token_ids: Sequence[int]
     """No tokens but these are drawn, as in vLLM; none given: all."""
     include_stop: bool
-    """Whether the text ends behind the string of `stop` that was met, not before it; False. vLLM's
+    """Whether the text ends after the string of `stop` that was met, not before it; False. vLLM's
     `include_stop_str_in_output`."""
     skip_special_tokens: bool
     """Whether tokens such as the end of a turn have no text in the answer; False. `token_ids` has

@@ -51,8 +51,8 @@ def work_of(request: _core.Request, choice: Choice, options: Mapping[str, Any]) 
 
     Raises:
         TypeError: `n` is no number.
-        ValueError: `n` is out of its range, or stands beside `each_adapter`, or that is empty or
-            stands beside adapters.
+        ValueError: `n` is out of its range, or given with `each_adapter`, or that is empty or
+            given with adapters.
     """
     n, each = options.get("n"), options.get("each_adapter")
     if n is None and each is None:

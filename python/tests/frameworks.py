@@ -6,11 +6,14 @@ Torch must be there unless left out.
 from __future__ import annotations
 
 import os
+import secrets
 from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
 
+SEED = int(os.environ.get("HEDDLE_TEST_SEED") or secrets.randbits(32))
+"""Random data differ from run to run; HEDDLE_TEST_SEED repeats a run."""
 TORCH_WANTED = os.environ.get("HEDDLE_TEST_TORCH", "1") != "0"
 FLOATS = ["f32", "f16", "bf16"]
 INTEGERS = ["i32", "i64"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-
 import frameworks
 import numpy as np
 import pytest
@@ -13,7 +10,7 @@ import pytest
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """The seed of this run, and whether torch takes part; -q leaves headers out, but not this."""
     torch = "with torch" if frameworks.TORCH_WANTED else "without torch (HEDDLE_TEST_TORCH=0)"
-    terminalreporter.write_line(f"HEDDLE_TEST_SEED={SEED}, {torch}")
+    terminalreporter.write_line(f"HEDDLE_TEST_SEED={frameworks.SEED}, {torch}")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
@@ -24,13 +21,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.exitstatus = pytest.ExitCode.OK
 
 
-SEED = int(os.environ.get("HEDDLE_TEST_SEED") or secrets.randbits(32))
-
-
 @pytest.fixture
 def rng() -> np.random.Generator:
     """Random data that differ from run to run; HEDDLE_TEST_SEED repeats a run."""
-    return np.random.default_rng(SEED)
+    return np.random.default_rng(frameworks.SEED)
 
 
 @pytest.fixture(params=["numpy", "torch"])

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import operator_cases
 import pytest
-from frameworks import TORCH_WANTED
 from producers import OfTorch, OnGpu
 
 import heddle
 from heddle import _core, ops
-from heddle._arguments import TUPLES
 
 
 def rows() -> Any:
@@ -73,25 +72,12 @@ def test_an_array_on_another_device_is_named() -> None:
         ops.rms_norm(OfTorch(rows()), OnGpu(rows()), np.ones(4, np.float32))
 
 
-def on_gpu(values: Any) -> Any:
-    """Arguments with all arrays on a GPU."""
-    if isinstance(values, TUPLES):
-        return type(values)(*(on_gpu(v) for v in values))
-    if isinstance(values, list):
-        return [on_gpu(v) for v in values]
-    return OnGpu(values.numpy()) if hasattr(values, "numpy") else values
-
-
-@pytest.mark.skipif(not TORCH_WANTED, reason="skipped: HEDDLE_TEST_TORCH=0")
 def test_no_operation_reads_the_memory_of_a_device_that_is_not_there() -> None:
-    import operator_cases
-
-    for name, call in operator_cases.CASES.items():
-        args, kwargs = call()
-        kwargs = {key: on_gpu(value) for key, value in kwargs.items()}
-        refusal = f"^({name}: no implementation for|device is) cuda:99"
+    for name, case in operator_cases.CASES.items():
+        operation = operator_cases.operation_of(name)
+        refusal = f"^({operation}: no implementation for|device is) cuda:99"
         with pytest.raises((ValueError, NotImplementedError), match=refusal):
-            getattr(ops, name)(*on_gpu(args), **kwargs)
+            getattr(ops, operation)(**operator_cases.converted(case()[0], OnGpu))
 
 
 def test_a_device_that_is_not_there_is_named() -> None:

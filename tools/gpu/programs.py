@@ -19,7 +19,7 @@ TEST_DATA = ("tests/fixtures/quant_blocks.txt", "tests/fixtures/tokenizer/texts.
              "tests/golden/prompts.json", "tests/golden/eval.json")
 # The Python tests and what they share.
 PYTHON_TESTS = ("pyproject.toml", "conftest.py", "examples/python/*.py", "python/tests/*.py", "python/tests/adapters/*.py",
-                "python/tests/compat/*.py", "src/ops/*/test/*.py", "tests/server/tiny_model.py")
+                "python/tests/compat/*.py", "python/tests/operations/*.py", "src/ops/*/test/*.py", "tests/server/tiny_model.py")
 # What a model computes, which the tests of step families run.
 MODEL_LOGITS = "tests/heddle_model_logits"
 # What programs and module are linked with and bring along.

@@ -62,7 +62,7 @@ def run_steps(runner, folder, steps, quick, python, model, only):
             show(result, "memcheck")
             tests.append(result)
     if "python" in steps:
-        found = files("python/tests/test_*_cuda.py", "src/ops/*/test/test_*_cuda.py")
+        found = files("python/tests/**/test_*_cuda.py", "src/ops/*/test/test_*_cuda.py")
         for path in found if (folder / MODEL_LOGITS).exists() else [p for p in found if p.name not in NEED_ENGINE]:
             result = runner.python_tests("python", python, path, with_package(folder))
             show(result, "python")

@@ -52,7 +52,7 @@ def dtype_name(array: Any) -> str:
 
 @functools.cache
 def name_of(dtype: Any) -> str:
-    """The same of a dtype of any framework."""
+    """The name of a dtype of any framework."""
     name = str(dtype).rpartition(".")[2]
     return {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}.get(name, name)
 

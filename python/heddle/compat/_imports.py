@@ -57,7 +57,7 @@ class _FunctionModule(ModuleType):
 
 
 class _Resolver(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and loads the paths in `targets`; None stands for a package that only holds others."""
+    """Finds and loads the paths in `targets`; None means a package that only holds others."""
 
     def __init__(self) -> None:
         self.targets: dict[str, str | None] = {}
@@ -175,7 +175,7 @@ def _packages_above(path: str) -> Iterator[str]:
 
 
 def _missing_packages(path: str) -> list[str]:
-    """The packages above `path` that are not loaded and that nobody else finds; imports nothing."""
+    """The packages above `path` that are not loaded and that no other finder has; imports nothing."""
     missing: list[str] = []
     search: Sequence[str] | None = None
     for package in _packages_above(path):

@@ -31,7 +31,7 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Ranks that one call of a LoRA operation takes; more are taken in parts.
+# Ranks that one call of a LoRA operation takes; more take several calls.
 _MAX_RANK = 512
 
 
@@ -110,7 +110,7 @@ def batch_prefill(
         rope_scale: Positions are divided by it.
         rotary_dim: Leading elements of a head that turn; None: all.
         sm_scale: Factor of the products; None: 1 / sqrt(head_dim).
-        causal: A query sees no key behind its own position.
+        causal: A query sees no key after its own position.
         window_left: Keys before its own position that a query sees; -1: all.
         logits_soft_cap: c > 0: the products s become c * tanh(s / c).
         lse: [tokens, num_q_heads] f32, gets the natural log of the sum of exp(s); or None.
@@ -254,7 +254,7 @@ def sgmv_cutlass(
         w_ptr: [segments] int64, addresses of weights [layers, h_in, h_out] of x's dtype, or y's
             where x alone is f32.
         s_start: [segments], first row.
-        s_end: [segments], row behind the last; up to s_start: an empty segment.
+        s_end: [segments], row after the last; up to s_start: an empty segment.
         tmp: Not used.
         layer_idx: The layer of this call.
     """
@@ -271,7 +271,7 @@ def sgmv_shrink(
 
 
 def sgmv_cutlass_tmp_size(num_problems: int) -> int:
-    """Bytes of the `tmp` that the original asks for."""
+    """Bytes of the `tmp` that the original needs."""
     return 60 * operator.index(num_problems)
 
 

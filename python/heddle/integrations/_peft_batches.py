@@ -24,7 +24,7 @@ MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Rows:
-    """What `lora_apply` is told of the rows of a batch, by layers with the same slots."""
+    """What `lora_apply` gets about the rows of a batch, by layers with the same slots."""
 
     slot_ids: torch.Tensor  # [num_rows] i32, -1: no adapter
     plan: torch.Tensor | None  # on a GPU

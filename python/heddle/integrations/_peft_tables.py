@@ -35,7 +35,7 @@ class LayerTables:
     unknown: dict[str, str]  # adapter -> why PEFT keeps it
     inexact: dict[str, Adapter]  # those of `unknown` that PEFT keeps for what their weights hold
     base_dtype: torch.dtype | None
-    terms: Terms | None  # of the copies, where the kernels' dtype asks for such
+    terms: Terms | None  # of the copies, where the kernels' dtype needs such
     # What kernels would read of all adapters; nothing if none is known.
     dtype: torch.dtype | None
     device: torch.device | None
@@ -148,7 +148,7 @@ def _why_unknown(
     dtype: torch.dtype | None,
     device: torch.device | None,
 ) -> str | None:
-    """Why PEFT keeps an adapter of a layer, beside others that kernels read in `dtype`."""
+    """Why PEFT keeps an adapter of a layer, next to others that kernels read in `dtype`."""
     if name in layer.lora_variant:
         return type(layer.lora_variant[name]).__name__
     a, b, dropout = layer.lora_A[name], layer.lora_B[name], layer.lora_dropout[name]

@@ -3,7 +3,7 @@
 PEFT answers `model(..., adapter_names=[...])` with a loop over the adapters in every layer. After
 `accelerate(model)` a layer computes `result[t] += scaling * B (A x[t])` for all rows at once, each
 with its own adapter, by `heddle.ops.lora_apply` on PEFT's own weights, so that a weight that is
-changed in place is seen by the next call. Of f32 weights beside a base layer of 16 bits on a GPU it
+changed in place is seen by the next call. Of f32 weights with a base layer of 16 bits on a GPU it
 reads copies of 16 bits, and makes them anew where the weights changed. `restore(model)` takes it out
 again.
 """
@@ -46,7 +46,7 @@ def accelerate(model: nn.Module, *, round_weights: bool = False) -> Acceleration
 
     Args:
         model: A PeftModel with LoRA adapters, or its LoraModel.
-        round_weights: What to do with adapters in f32 beside base layers in f16 or bf16 on a GPU,
+        round_weights: What to do with adapters in f32 with base layers in f16 or bf16 on a GPU,
             where heddle reads copies in that dtype. If it holds all weights of an adapter in a
             layer exactly, as after PEFT has loaded a file of 16 bits, this changes nothing.
             Otherwise False leaves the adapter to PEFT there, and True rounds the copies to the
@@ -86,7 +86,7 @@ def restore(model: nn.Module) -> bool:
 
 
 class Acceleration:
-    """What heddle does for a model, and what it leaves to PEFT; `print` tells it in a sentence.
+    """What heddle does for a model, and what it leaves to PEFT; `print` shows it as a sentence.
 
     Its properties are of the moment when they are read.
     """
@@ -151,7 +151,7 @@ class Acceleration:
     def _state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """See Module.state_dict.
 
-        PEFT's hotswap_adapter asks for it and then writes through `.data`, which leaves no trace.
+        PEFT's hotswap_adapter reads it and then writes through `.data`, which leaves no trace.
         """
         given_out = self._terms.times_given_out + 1
         self._terms = self._terms._replace(times_given_out=given_out)

@@ -1,6 +1,6 @@
 """The paged cache of keys and values.
 
-A `heddle.PagedKv` tells where pages lie, a `heddle.PageTable` which of them each sequence uses.
+A `heddle.PagedKv` says where pages lie, a `heddle.PageTable` which of them each sequence uses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from heddle._operation import Array, operation
 
 __all__ = ["kv_append", "kv_init", "rope_kv_append"]
 
-# Where pages are addresses, the memory behind them changes and torch cannot know; that `pages`
+# Where pages are addresses, the memory that they point to changes and torch cannot know; that `pages`
 # counts as written keeps such calls in order.
 _PAGES = ["cache.k_pages", "cache.v_pages", "table.pages"]
 

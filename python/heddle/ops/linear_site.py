@@ -25,7 +25,7 @@ def linear_site(
 
     For layers that share their input, as q, k and v do. Sums are f32, and `y` is rounded once: the
     bits of the product in f32, of `lora_apply` to it, and of a rounding. A row's bits depend on
-    neither the rows beside it nor the adapters that are loaded.
+    neither the other rows of the batch nor the adapters that are loaded.
 
     Args:
         y: A list with the result of each slice, [num_tokens, out_features] of the dtype of `x`, or

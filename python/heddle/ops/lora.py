@@ -1,6 +1,6 @@
 """Low-rank adapters of many requests in one batch.
 
-Which adapter a row uses is told by a `heddle.LoraBatch`. With HEDDLE_VALIDATE=1 a slot at or above
+A `heddle.LoraBatch` says which adapter a row uses. With HEDDLE_VALIDATE=1 a slot at or above
 the number of slots, a null address in use, and segments that overlap or leave the rows raise
 ValueError; calls on a GPU then wait for their stream, and check nothing while a graph is captured.
 
@@ -171,7 +171,7 @@ def lora_plan(
     For arrays on a GPU; calls on the CPU need no plan. A call that has it launches one kernel less.
     In a captured graph the plan follows what the arrays of the batch hold at each replay. It is for
     calls whose batch has the same arrays, at the same addresses: with others, as with a copy of
-    them, y is NaN, and `heddle.Context.check` tells.
+    them, y is NaN, and `heddle.Context.check` reports it.
 
     Args:
         plan: [>= lora_plan_bytes(num_tokens, max_rank)] u8, 256-byte aligned, written.

@@ -23,7 +23,7 @@ def mamba_state_selective_copy(
     """`current[l, state_idx[i]] = intermediate[l, state_idx[i], accepted_counts[i]]`.
 
     In every layer `l < num_layers`, for each request `i < num_active` with `prefill_status[i] !=
-    1`: the state behind its last accepted token goes where the next step looks for it. Bytes are
+    1`: the state after its last accepted token goes where the next step looks for it. Bytes are
     copied as they are, all states (the convolution's, the scan's) in one call. A slot outside [0,
     num_slots), -1 say, is skipped; counts outside [0, S] are clamped. Two requests must not share
     a slot. With HEDDLE_VALIDATE=1 a count outside [0, S], a slot past the end and a slot used

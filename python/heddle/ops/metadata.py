@@ -1,7 +1,7 @@
 """Bookkeeping of a batch: page tables, positions, slots, and all of it for a whole step.
 
 Every array is int32 or int64, in any mix, of any stride. Lengths and starts are read where the
-arrays lie and nothing else tells how much is written, so a captured call may be replayed with other
+arrays lie and nothing else determines how much is written, so a captured call may be replayed with other
 contents; part i of a ragged array is `[cu[i], cu[i + 1])`. An entry whose source or destination
 lies outside its array is skipped. With HEDDLE_VALIDATE=1 such an entry, a length below 0 and a
 start that descends raise ValueError, with row and value. Entries that the formula does not reach
@@ -303,7 +303,7 @@ def prepare_batch(
         next_input_ids: [any], ids that this step brings.
         next_indptr: [num_seqs + 1], where those of each request begin.
         prompt_lengths: [num_seqs], positions below it keep their id.
-        page_size: At least 1 where pages are given or asked for.
+        page_size: At least 1 where pages are given or requested.
         tokens_per_seq: New tokens of each request, without `input_lengths`.
         accepted_extra: Added to each accepted length: 1 where they count drafts alone.
         pad_page: See `pages`.

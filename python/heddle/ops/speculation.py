@@ -55,14 +55,14 @@ def verify_speculative_tokens(
     Index arrays are i32 or i64, in any mix, masks bool or u8; results are exact.
 
     Args:
-        last_one_indices: [>= num_decode_requests + num_prefill_requests], written, -1 behind
+        last_one_indices: [>= num_decode_requests + num_prefill_requests], written, -1 after
             them.
-        accepted_tokens_mask: As `input_tokens`, written, False behind the last request.
+        accepted_tokens_mask: As `input_tokens`, written, False after the last request.
         input_tokens: [num_tokens] or [1, num_tokens]; may be longer than what the requests need.
         output_tokens: [>= num_tokens] or [1, >= num_tokens].
         num_decode_requests: Requests with drafts.
         num_prefill_requests: Requests without.
-        num_speculative_tokens: Drafts of each decode request, or the most of one.
+        num_speculative_tokens: Drafts of each decode request, or the largest number of one.
         draft_indptr: [>= num_decode_requests + 1], starts of ragged drafts.
         reject_placeholders: Whether a draft -1 is never accepted.
 
@@ -113,7 +113,7 @@ def prepare_next_forward_pass(
         accepted_tokens_mask: [num_tokens] or [1, num_tokens].
         input_tokens: [num_tokens] or [1, num_tokens].
         num_decode_requests: Requests with drafts.
-        num_speculative_tokens: Drafts of each decode request, or the most of one.
+        num_speculative_tokens: Drafts of each decode request, or the largest number of one.
         draft_indptr: [>= num_decode_requests + 1], starts of ragged drafts.
         write_prefill_rows: Write -1 and 0 to the rows of requests without drafts, too.
 
@@ -177,7 +177,7 @@ def rewind_kv_cache(
         kv_block_ids: [>= num_requests, max_blocks], updated.
         accepted_counts: [num_requests].
         prefill_status: [>= num_requests].
-        num_speculative_tokens: Drafts of each request, or the most of one.
+        num_speculative_tokens: Drafts of each request, or the largest number of one.
         block_size_tokens: Tokens of a block.
         num_active: Requests from here on are padding, whose state is not touched. None: there is
             none.
@@ -256,7 +256,7 @@ def speculative_step(
     Equal, bit for bit, to `verify_speculative_tokens`, `prepare_next_forward_pass` and
     `rewind_kv_cache` one after another with `prefill_status[p] = (p >= num_decode_requests)` and
     `num_active` the sum of both counts. num_requests is the number of rows of `kv_block_ids`.
-    Outputs are asked for by name.
+    Outputs are requested by name.
 
     In the next step each request has `num_next_tokens` tokens, its sampled one first. With n
     tokens in its cache after the rewind, token j has position n + j; its slot is block id *
@@ -275,7 +275,7 @@ def speculative_step(
         output_tokens: [>= num_tokens] or [1, >= num_tokens].
         num_decode_requests: Requests with drafts.
         num_prefill_requests: Requests without.
-        num_speculative_tokens: Drafts of each decode request, or the most of one.
+        num_speculative_tokens: Drafts of each decode request, or the largest number of one.
         block_size_tokens: Tokens of a block.
         required_logit_indices: [>= num_tokens]; needed for `last_accepted_seq` alone.
         draft_indptr: [>= num_decode_requests + 1], starts of ragged drafts.
@@ -323,15 +323,15 @@ def propose_ngram_drafts(
 ) -> None:
     """Drafts from a sequence's own tokens (prompt lookup).
 
-    The last n tokens of a row, for the largest n from `max_ngram` down to `min_ngram` that stand
-    in the row before, are looked up there; the tokens behind that place are the drafts. Of several
-    places the first counts, behind which most tokens stand, as in vLLM and Hugging Face's prompt
+    The last n tokens of a row, for the largest n from `max_ngram` down to `min_ngram` that occur
+    earlier in the row, are looked up there; the tokens after that place are the drafts. Of several
+    places the first counts, after which most tokens follow, as in vLLM and Hugging Face's prompt
     lookup, or with `match="last"` the most recent one. It may overlap the last n tokens.
 
     Index arrays are i32 or i64, in any mix; results are exact.
 
     Args:
-        draft_tokens: [>= num_rows, >= num_speculative_tokens], written; -1 behind a row's drafts.
+        draft_tokens: [>= num_rows, >= num_speculative_tokens], written; -1 after a row's drafts.
         num_drafts: [>= num_rows], written.
         tokens: [>= num_rows, max_tokens].
         lengths: [num_rows], tokens of each row.

@@ -66,7 +66,7 @@ def verify_stochastic(
 ) -> None:
     """Speculative sampling: tokens are distributed as if the target alone had drawn them.
 
-    A draft x that was drawn from q and stands against p is accepted with probability `min(1, p(x) /
+    A draft x that was drawn from q is accepted under the target's p with probability `min(1, p(x) /
     q(x))`; else a draw from `max(p - q, 0)`, normalised, replaces it and ends the run. A draw from
     p follows when all are accepted. All arithmetic is f64, each operation rounded on its own; draws
     are functions of (seed, step + place) alone (docs/ops/verify.md).
@@ -109,7 +109,7 @@ def verify_tree_greedy(
     paths of equal length the one whose last node is lowest is taken.
 
     Node i of request b is accepted if its parent p is and `draft_tokens[i] == target_tokens[p + b +
-    1]`; the last token is accepted and stands at `p = node_indptr[b] - 1`. Exact.
+    1]`; the last token is accepted and has `p = node_indptr[b] - 1`. Exact.
 
     Args:
         output_tokens: [B, max_depth + 1] i32|i64, written: tokens of the path, the target's token,
@@ -186,7 +186,7 @@ def tree_kv_moves(
     num_accepted: Array,
     root_positions: Array,
 ) -> None:
-    """What to move in the cache so that the accepted path of a tree has no gaps behind its root.
+    """What to move in the cache so that the accepted path of a tree has no gaps after its root.
 
     `from_positions[b, k] = root_positions[b] + 1 + accepted_nodes[b, k]` and `to_positions[b, k] =
     root_positions[b] + 1 + k` for `k < num_accepted[b]`, and -1 in both from there on. Moving one

@@ -255,8 +255,9 @@ def test_sgmv_expand_and_its_slice(
 
 
 def test_by_keyword(framework: Framework) -> None:
-    x, v, y = (framework.array(np.ones((3, n)), "f32") for n in (4, 2, 6))
-    a, b = framework.array(np.ones((1, 2, 4)), "f32"), framework.array(np.ones((1, 6, 2)), "f32")
+    x, y = (framework.array(np.ones((3, n)), "f16") for n in (4, 6))
+    a, b = (framework.array(np.ones((1, *shape)), "f16") for shape in ((2, 4), (6, 2)))
+    v = framework.array(np.ones((3, 2)), "f32")
     ids = {"lora_indices_tensor": framework.array([0, -1, 0], "i32")}
     runs = {
         "max_seq_length": 2,

@@ -4,7 +4,7 @@
 
 #include "heddle/core/error.h"
 
-#include "bindings/call.h"
+#include "bindings/array_operation.h"
 
 namespace heddle::python {
 namespace {
@@ -21,15 +21,7 @@ GeluForm form_named(const char* name) {
 }  // namespace
 
 void bind_activation(nb::module_& m) {
-  m.def(
-      "silu_and_mul",
-      [](nb::handle y, nb::handle gate, nb::handle up) {
-        Call call;
-        const TensorView out = call.out("y", y);
-        const ConstTensorView g = call.in("gate", gate), u = call.in("up", up);
-        call.run([&](const ExecContext& ctx) { silu_and_mul(ctx, out, g, u); });
-      },
-      "y"_a, "gate"_a, "up"_a);
+  bind_arrays(m, "silu_and_mul", &silu_and_mul, OutArray{"y"}, InArray{"gate"}, InArray{"up"});
   m.def(
       "gelu_and_mul",
       [](nb::handle y, nb::handle gate, nb::handle up, const char* form) {

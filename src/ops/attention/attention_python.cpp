@@ -1,5 +1,6 @@
 #include "heddle/ops/attention.h"
 
+#include "bindings/array_operation.h"
 #include "bindings/scalars.h"
 #include "bindings/tuples.h"
 #include "ops/attention/paged_python.h"
@@ -57,15 +58,6 @@ void decode(nb::handle o, nb::handle lse, nb::handle q, nb::handle cache, nb::ha
            workspace_bytes);
 }
 
-void merge(nb::handle o, nb::handle lse, nb::handle o_a, nb::handle lse_a, nb::handle o_b,
-           nb::handle lse_b) {
-  Call call;
-  const TensorView out = call.out("o", o), sums = call.optional_out("lse", lse);
-  const ConstTensorView a = call.in("o_a", o_a), sums_a = call.in("lse_a", lse_a);
-  const ConstTensorView b = call.in("o_b", o_b), sums_b = call.in("lse_b", lse_b);
-  call.run([&](const ExecContext& ctx) { merge_states(ctx, out, sums, a, sums_a, b, sums_b); });
-}
-
 }  // namespace
 
 void bind_attention(nb::module_& m) {
@@ -73,7 +65,8 @@ void bind_attention(nb::module_& m) {
         "options"_a = nb::none());
   m.def("batch_decode", &decode, "o"_a, "lse"_a.none(), "q"_a, "cache"_a, "table"_a,
         "options"_a = nb::none());
-  m.def("merge_states", &merge, "o"_a, "lse"_a.none(), "o_a"_a, "lse_a"_a, "o_b"_a, "lse_b"_a);
+  bind_arrays(m, "merge_states", &merge_states, OutArray{"o"}, OptionalOutArray{"lse"},
+              InArray{"o_a"}, InArray{"lse_a"}, InArray{"o_b"}, InArray{"lse_b"});
 }
 
 }  // namespace heddle::python

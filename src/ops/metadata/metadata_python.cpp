@@ -6,7 +6,7 @@
 
 #include <nanobind/stl/optional.h>
 
-#include "bindings/call.h"
+#include "bindings/array_operation.h"
 
 namespace heddle::python {
 namespace {
@@ -33,33 +33,6 @@ void to_padded(nb::handle block_tables, nb::handle ragged, nb::handle cu_seqlens
   const TensorView out = call.out("block_tables", block_tables);
   const ConstTensorView from = call.in("ragged", ragged), cu = call.in("cu_seqlens", cu_seqlens);
   call.run([&](const ExecContext& ctx) { block_tables_to_padded(ctx, out, from, cu, fill_value); });
-}
-
-void copy_next(nb::handle all_input_ids, nb::handle next_input_ids, nb::handle cu_accepted_ids,
-               nb::handle cache_lengths, nb::handle input_lengths, nb::handle prompt_lengths) {
-  Call call;
-  const TensorView all = call.out("all_input_ids", all_input_ids);
-  const ConstTensorView next = call.in("next_input_ids", next_input_ids);
-  const ConstTensorView cu = call.in("cu_accepted_ids", cu_accepted_ids);
-  const ConstTensorView cache = call.in("cache_lengths", cache_lengths);
-  const ConstTensorView input = call.in("input_lengths", input_lengths);
-  const ConstTensorView prompt = call.in("prompt_lengths", prompt_lengths);
-  call.run([&](const ExecContext& ctx) {
-    copy_next_input_ids_inplace(ctx, all, next, cu, cache, input, prompt);
-  });
-}
-
-void position_slot_ids(nb::handle position_ids, nb::handle slot_indices, nb::handle cache_lengths,
-                       nb::handle cu_seqlens, nb::handle cu_slots) {
-  Call call;
-  const TensorView positions = call.optional_out("position_ids", position_ids);
-  const TensorView slots = call.optional_out("slot_indices", slot_indices);
-  const ConstTensorView cache = call.in("cache_lengths", cache_lengths);
-  const ConstTensorView cu = call.in("cu_seqlens", cu_seqlens);
-  const ConstTensorView starts = call.optional_in("cu_slots", cu_slots);
-  call.run([&](const ExecContext& ctx) {
-    prepare_position_slot_ids(ctx, positions, slots, cache, cu, starts);
-  });
 }
 
 void filtering(nb::handle filtered_slots, nb::handle slots, nb::handle cu_slots,
@@ -152,10 +125,12 @@ void bind_metadata(nb::module_& m) {
         "cache_lengths"_a, nb::kw_only(), "fill_value"_a = nb::none(), "total"_a = nb::none());
   m.def("block_tables_to_padded", &to_padded, "block_tables"_a, "ragged"_a, "cu_seqlens"_a,
         nb::kw_only(), "fill_value"_a = nb::none());
-  m.def("copy_next_input_ids_inplace", &copy_next, "all_input_ids"_a, "next_input_ids"_a,
-        "cu_accepted_ids"_a, "cache_lengths"_a, "input_lengths"_a, "prompt_lengths"_a);
-  m.def("prepare_position_slot_ids", &position_slot_ids, "position_ids"_a.none(),
-        "slot_indices"_a.none(), "cache_lengths"_a, "cu_seqlens"_a, "cu_slots"_a.none());
+  bind_arrays(m, "copy_next_input_ids_inplace", &copy_next_input_ids_inplace,
+              OutArray{"all_input_ids"}, InArray{"next_input_ids"}, InArray{"cu_accepted_ids"},
+              InArray{"cache_lengths"}, InArray{"input_lengths"}, InArray{"prompt_lengths"});
+  bind_arrays(m, "prepare_position_slot_ids", &prepare_position_slot_ids,
+              OptionalOutArray{"position_ids"}, OptionalOutArray{"slot_indices"},
+              InArray{"cache_lengths"}, InArray{"cu_seqlens"}, OptionalInArray{"cu_slots"});
   m.def("slots_filtering", &filtering, "filtered_slots"_a, "slots"_a, "cu_slots"_a, "slots_start"_a,
         nb::kw_only(), "fill_value"_a = nb::none());
   m.def("prepare_batch", &whole_step, nb::sig("def prepare_batch(**arguments: object) -> None"));

@@ -1,6 +1,6 @@
 #include "heddle/ops/sampling.h"
 
-#include "bindings/call.h"
+#include "bindings/array_operation.h"
 
 namespace heddle::python {
 namespace {
@@ -22,25 +22,6 @@ void draw(nb::handle token_ids, nb::handle logprobs, nb::handle logits, nb::hand
   const size_t bytes =
       rows.rank() == 2 ? sample_workspace_bytes(rows.size(0), rows.size(1)) : size_t{0};
   call.run([&](const ExecContext& ctx) { sample(ctx, ids, logs, rows, table); }, bytes);
-}
-
-void pick(nb::handle token_ids, nb::handle logprobs, nb::handle logits) {
-  Call call;
-  const TensorView ids = call.out("token_ids", token_ids);
-  const TensorView logs = call.optional_out("logprobs", logprobs);
-  const ConstTensorView rows = call.in("logits", logits);
-  call.run([&](const ExecContext& ctx) { greedy(ctx, ids, logs, rows); });
-}
-
-void score(nb::handle logprobs, nb::handle top_ids, nb::handle top_logprobs, nb::handle logits,
-           nb::handle token_ids) {
-  Call call;
-  const TensorView logs = call.out("logprobs", logprobs);
-  const TensorView ids = call.optional_out("top_ids", top_ids);
-  const TensorView top_logs = call.optional_out("top_logprobs", top_logprobs);
-  const ConstTensorView rows = call.in("logits", logits);
-  const ConstTensorView tokens = call.in("token_ids", token_ids);
-  call.run([&](const ExecContext& ctx) { token_logprobs(ctx, logs, ids, top_logs, rows, tokens); });
 }
 
 void adjust(nb::handle logits, nb::handle saved, nb::handle indptr, nb::handle token_ids,
@@ -74,9 +55,11 @@ void restore(nb::handle logits, nb::handle saved, nb::handle indptr, nb::handle 
 void bind_sampling(nb::module_& m) {
   m.def("sample", &draw, "token_ids"_a, "logprobs"_a.none(), "logits"_a, "temperature"_a, "top_k"_a,
         "top_p"_a, "min_p"_a, "seed"_a, "step"_a);
-  m.def("greedy", &pick, "token_ids"_a, "logprobs"_a.none(), "logits"_a);
-  m.def("token_logprobs", &score, "logprobs"_a, "top_ids"_a.none(), "top_logprobs"_a.none(),
-        "logits"_a, "token_ids"_a);
+  bind_arrays(m, "greedy", &greedy, OutArray{"token_ids"}, OptionalOutArray{"logprobs"},
+              InArray{"logits"});
+  bind_arrays(m, "token_logprobs", &token_logprobs, OutArray{"logprobs"},
+              OptionalOutArray{"top_ids"}, OptionalOutArray{"top_logprobs"}, InArray{"logits"},
+              InArray{"token_ids"});
   m.def("adjust_logits", &adjust, "logits"_a, "saved"_a.none(), "indptr"_a, "token_ids"_a,
         "prompt_counts"_a, "output_counts"_a, "bias"_a, "repetition"_a, "presence"_a,
         "frequency"_a);

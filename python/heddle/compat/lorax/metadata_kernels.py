@@ -64,7 +64,7 @@ def block_tables_to_ragged(
     Args:
         block_tables: [batch, width].
         input_lengths: [batch], numbers or an array on any device; together with cache_lengths it
-            tells the result's length.
+            gives the result's length.
         cache_lengths: As input_lengths.
         input_lengths_tensor: [batch], the same numbers on the tables' device.
         cache_lengths_tensor: As input_lengths_tensor.
@@ -98,7 +98,7 @@ def copy_next_input_ids_inplace(
     next_input_ids: Any,
     cu_accepted_ids: Any,
 ) -> None:
-    """Puts the accepted ids of each request behind what it has, and never into its prompt.
+    """Puts the accepted ids of each request after what it has, and never into its prompt.
 
     The first one goes to `all_input_ids[i][cache_lengths[i] + input_lengths[i]]`.
 

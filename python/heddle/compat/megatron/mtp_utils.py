@@ -52,7 +52,7 @@ def rewind_kv_cache(
     Returns:
         blocks_to_release, like last_kv_block_id: its values before the call, 0 in padding; and
         remove_mask, bool [num_requests]: whether that block is released. Where a request crosses
-        more than one block, kv_block_ids tells the others; heddle.ops.rewind_kv_cache lists them.
+        more than one block, kv_block_ids has the others; heddle.ops.rewind_kv_cache lists them.
     """
     blocks_to_release = empty_like(last_kv_block_id)
     remove_mask = empty_like(accepted_counts, "bool")
@@ -85,7 +85,7 @@ def verify_speculative_tokens(
 
     Args:
         input_tokens: [num_tokens] or [1, num_tokens].
-        output_tokens: [>= num_tokens] or [1, >= num_tokens], sampled behind each token.
+        output_tokens: [>= num_tokens] or [1, >= num_tokens], sampled after each token.
         num_decode_requests: Requests with drafts.
         num_prefill_requests: Requests without.
         num_speculative_tokens: Drafts of each decode request.
@@ -137,7 +137,7 @@ def prepare_next_forward_pass(
         sampled_tokens_buf: [>= num_requests], gets output_tokens[last_one_indices].
         last_accepted_seq_buf: [>= num_requests], gets required_logit_indices[last_one_indices].
         accepted_tokens_per_request: [>= num_decode_requests, >= num_speculative_tokens], gets the
-            accepted drafts of each decode request, -1 behind them. Rows of prefill requests are
+            accepted drafts of each decode request, -1 after them. Rows of prefill requests are
             not needed and not touched.
         accepted_token_counts: [>= num_decode_requests], gets their number. The same holds.
         num_speculative_tokens: Drafts of each decode request.

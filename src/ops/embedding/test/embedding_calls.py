@@ -1,7 +1,11 @@
-"""A call of each torch operator of embedding, for python/tests/operator_cases.py."""
+"""A call of embedding, for python/tests/operations/operator_cases.py."""
 
-from torch import randn, tensor, zeros
+from case_arrays import Call, i64, nan, randn
 
-CALLS = {
-    "embedding": lambda: ([zeros(3, 8), tensor([1, 0, 4]), randn(5, 8)], {}),
-}
+
+def embedding() -> Call:
+    table = randn(7, 8)
+    return {"y": nan(3, 8), "token_ids": i64(1, 0, 6), "table": table}, {"y": table[[1, 0, 6]]}
+
+
+CALLS = [embedding]

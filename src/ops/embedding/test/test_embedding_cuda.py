@@ -1,17 +1,14 @@
-"""Embedding on torch's CUDA tensors, of dense tables and of packed ones that were moved there."""
+"""Embedding of packed tables that were moved to a GPU."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from frameworks import q8_0
-from test_embedding import test_embedding
-from torch_on_gpu import GPU, framework, torch
+from torch_on_gpu import GPU, torch
 
 import heddle
 from heddle import ops
-
-__all__ = ["framework", "test_embedding"]
 
 
 def test_a_packed_table_has_the_bits_of_the_cpu(rng: np.random.Generator) -> None:

@@ -1,8 +1,12 @@
-"""A call of each torch operator of linear, for python/tests/operator_cases.py."""
+"""A call of dequantize, for python/tests/operations/operator_cases.py."""
 
-import torch
-from torch import randn, zeros
+from case_arrays import Call, nan, randn
+from frameworks import q8_0
 
-CALLS = {
-    "dequantize": lambda: ([zeros(4), "F32", randn(4).view(torch.uint8)], {}),
-}
+
+def dequantize() -> Call:
+    stored, plain = q8_0(randn(64))
+    return {"out": nan(64), "type": "Q8_0", "stored": stored}, {"out": plain}
+
+
+CALLS = [dequantize]

@@ -83,26 +83,3 @@ def test_packed_weights_beside_dense_ones(
     rows = framework.numpy(x)
     for got, weight in zip(y, [plain, framework.numpy(dense), plain], strict=True):
         assert_close(framework.numpy(got), rows @ weight.T, "f32", terms=WIDTH)
-
-
-def test_errors_name_what_is_wrong() -> None:
-    x = np.zeros((2, 16), np.float16)
-    w, y = np.zeros((8, 16), np.float16), np.zeros((2, 8), np.float16)
-    with pytest.raises(ValueError, match="y has 1 arrays, weight has 2"):
-        ops.linear_site([y], x, [w, w])
-    with pytest.raises(ValueError, match="y has 1 arrays, bias has 0"):
-        ops.linear_site([y], x, [w], bias=[])
-    with pytest.raises(ValueError, match='path is "fast", expected "decode" or "prompt"'):
-        ops.linear_site([y], x, [w], path="fast")
-    table = heddle.AdapterTable(1, [16], 4, dtype="f16")
-    with pytest.raises(ValueError, match="1 of a, b and batch given, expected all or none"):
-        ops.linear_site([y], x, [w], a=table)
-    with pytest.raises(NotImplementedError, match="slices.0..weight"):
-        ops.linear_site([y], x, [w.astype(np.float32)])
-    with pytest.raises(ValueError, match="in_features = 16"):
-        ops.linear_site([y], x, [w[:, :15]])
-    with pytest.raises(ValueError, match="packed is F16, expected quantised blocks"):
-        ops.linear_site([y], x, [heddle.PackedWeight(w, "F16", 8, 16)])
-    wide = heddle.PackedWeight(np.zeros(8 * 34, np.uint8), "Q8_0", 8, 32)
-    with pytest.raises(ValueError, match="packed.in_features is 32, expected in_features = 16"):
-        ops.linear_site([y], x, [wide])

@@ -1,4 +1,4 @@
-"""LoRA on torch's CUDA tensors: every entry point, CUDA graphs, streams and adapter tables."""
+"""LoRA on torch's CUDA tensors: adapter tables, plans, CUDA graphs, streams and threads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from torch_on_gpu import GPU, each_half, seed_of_torch, torch
 
 import heddle
 from heddle import LoraBatch, ops
-from heddle.compat import punica_kernels
-from heddle.compat.lorax import ops as lorax
 
 __all__ = ["seed_of_torch"]
 
@@ -24,9 +22,9 @@ def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(*shape, device=GPU).to(dtype)
 
 
-def random_ids(tokens: int, slots: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+def random_ids(tokens: int, slots: int) -> torch.Tensor:
     """Some rows without adapter: -1, and one past the last."""
-    return torch.randint(-1, slots + 1, (tokens,), device=GPU).to(dtype)
+    return torch.randint(-1, slots + 1, (tokens,), device=GPU)
 
 
 def deltas(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -37,61 +35,14 @@ def deltas(x: torch.Tensor, weights: torch.Tensor, ids: torch.Tensor) -> torch.T
     return result
 
 
-def assert_close(got: torch.Tensor, want: torch.Tensor, dtype: torch.dtype | None = None) -> None:
+def assert_close(got: torch.Tensor, want: torch.Tensor) -> None:
     """One rounding of each element, and of sums a part of the largest. NaN never agrees."""
-    step = STEP[dtype or got.dtype]
-    got = got.double()
-    limit = 1.01 * step * want.abs() + 2e-5 * want.abs().max()
+    limit, got = 1.01 * STEP[got.dtype] * want.abs() + 2e-5 * want.abs().max(), got.double()
     wrong = ~((got - want).abs() <= limit)
     assert not wrong.any(), (
         f"{int(wrong.sum())} of {wrong.numel()} differ, "
         f"first {float(got[wrong][0])} for {float(want[wrong][0])}"
     )
-
-
-@each_half
-@pytest.mark.parametrize("index", [torch.int32, torch.int64])
-@pytest.mark.parametrize(("tokens", "rank", "width"), [(1, 16, 512), (33, 6, 100), (300, 64, 1030)])
-def test_shrink_and_expand(
-    dtype: torch.dtype, index: torch.dtype, tokens: int, rank: int, width: int
-) -> None:
-    ids = random_ids(tokens, 5, index)
-    x, a = randn(tokens, width, dtype=dtype), randn(5, rank, width, dtype=dtype)
-    h = randn(tokens, rank)
-    untouched = (ids < 0) | (ids >= 5)
-    want = torch.where(untouched[:, None], h.double(), 0.5 * deltas(x, a, ids))
-    ops.lora_shrink(h, x, a, LoraBatch(slot_ids=ids), scale=0.5)
-    assert_close(h, want)
-
-    b, row_scale = randn(5, width, rank, dtype=dtype), randn(tokens)
-    y = randn(tokens, width + 7, dtype=dtype)
-    want = y.double()
-    want[:, 3 : 3 + width] += 2 * row_scale.double()[:, None] * deltas(h, b, ids)
-    before = y.clone()
-    batch = LoraBatch(slot_ids=ids, row_scale=row_scale)
-    ops.lora_expand(y, h, b, batch, slice_offset=3, scale=2.0)
-    assert_close(y, want)
-    assert torch.equal(y[untouched], before[untouched])
-    assert torch.equal(y[:, :3], before[:, :3])
-    assert torch.equal(y[:, 3 + width :], before[:, 3 + width :])
-
-
-@each_half
-def test_both_layouts_and_segments(dtype: torch.dtype) -> None:
-    x, a = randn(9, 256, dtype=dtype), randn(3, 16, 256, dtype=dtype)
-    ids = torch.tensor([-1, 2, 2, 0, 0, 0, -1, 1, 1], device=GPU)
-    starts, ends = (torch.tensor(v, device=GPU) for v in ([7, 1, 3], [9, 3, 6]))
-    slots = torch.tensor([1, 2, 0], device=GPU, dtype=torch.int32)
-    want = deltas(x, a, ids)
-    by_ids, by_segments, minor = (torch.zeros(9, 16, device=GPU) for _ in range(3))
-    batch = LoraBatch(slot_ids=ids)
-    segments = LoraBatch(seg_starts=starts, seg_ends=ends, seg_slots=slots)
-    ops.lora_shrink(by_ids, x, a, batch)
-    ops.lora_shrink(by_segments, x, a, segments)
-    ops.lora_shrink(minor, x, a.transpose(1, 2).contiguous(), batch, layout="rank_minor")
-    assert_close(by_ids, want)
-    assert torch.equal(by_ids, by_segments)
-    assert_close(minor, want)
 
 
 @pytest.mark.parametrize(("tokens", "rank"), [(16, 16), (3, 40), (64, 24), (30, 96), (300, 8)])
@@ -124,13 +75,7 @@ class Site:
             slots, [self.width] * 2, limit, dtype=name, device=GPU, aligned=aligned
         )
         self.b = heddle.AdapterTable(
-            slots,
-            self.outs,
-            limit,
-            dtype=name,
-            layout="rank_minor",
-            device="cuda:0",
-            aligned=aligned,
+            slots, self.outs, limit, dtype=name, layout="rank_minor", device="cuda:0", aligned=aligned
         )
         self.dtype = dtype
         self.weights: dict[int, list[tuple[torch.Tensor, torch.Tensor, float]]] = {}
@@ -164,7 +109,7 @@ class Site:
             first += out
         return result
 
-    def apply(self, y: torch.Tensor, x: torch.Tensor, ids: torch.Tensor, **options: Any) -> None:
+    def apply(self, y: torch.Tensor, x: torch.Tensor, ids: Any, **options: Any) -> None:
         slices = list(y.split(list(self.outs), 1))
         ops.lora_apply(slices, x, self.a, self.b, LoraBatch(slot_ids=ids, **options))
 
@@ -188,18 +133,6 @@ def test_apply_with_tables(dtype: torch.dtype, aligned: bool, planned: bool) -> 
         assert_close(y, want)
 
 
-def test_a_cleared_slot_touches_nothing() -> None:
-    site = Site(torch.bfloat16)
-    site.clear(1)
-    site.clear(1)  # an empty slot may be cleared
-    x, y = randn(6, site.width, dtype=site.dtype), randn(6, 256, dtype=site.dtype)
-    ids = torch.tensor([0, 1, 2, 1, -1, 0], device=GPU)
-    want, before = site.want(y, x, ids), y.clone()
-    site.apply(y, x, ids)
-    assert_close(y, want)
-    assert torch.equal(y[[1, 3, 4]], before[[1, 3, 4]])
-
-
 def test_tables_and_weights_of_another_place_are_refused() -> None:
     table = heddle.AdapterTable(1, [64], 8, dtype="f16", device=GPU)
     with pytest.raises(ValueError, match="weight is on cpu, but the table on cuda:0"):
@@ -210,77 +143,6 @@ def test_tables_and_weights_of_another_place_are_refused() -> None:
     with pytest.raises(ValueError, match=r"a\b.* cuda:0"):
         batch = LoraBatch(slot_ids=torch.zeros(2, dtype=torch.int32))
         ops.lora_shrink(torch.zeros(2, 8), x, table, batch)
-
-
-@each_half
-def test_punica(dtype: torch.dtype) -> None:
-    layers, layer, tokens = 3, 1, 21
-    for width, out in ((512, 16), (16, 384), (100, 70)):
-        pages = [randn(layers, out, width, dtype=dtype) for _ in range(4)]
-        pointers = torch.tensor([p.data_ptr() for p in pages], device=GPU)
-        weights = torch.stack([p[layer] for p in pages])
-        x, start = randn(tokens, width, dtype=dtype), randn(tokens, out, dtype=dtype)
-        ids = random_ids(tokens, 4)
-        y = start.clone()
-        punica_kernels.dispatch_bgmv(y, x, pointers, ids, layer, 0.6)
-        assert_close(y, start.double() + 0.6 * deltas(x, weights, ids))
-
-        starts = torch.tensor([0, 2, 9, 9], dtype=torch.int32, device=GPU)
-        ends = torch.tensor([2, 8, 9, 21], dtype=torch.int32, device=GPU)
-        by_row = torch.full((tokens,), -1, device=GPU)
-        for i, (first, last) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-            by_row[first:last] = i
-        tmp = torch.empty(punica_kernels.sgmv_cutlass_tmp_size(4), dtype=torch.uint8, device=GPU)
-        want = start.double() + deltas(x, weights, by_row)
-        y = start.clone()
-        punica_kernels.sgmv_shrink(y, x, pointers, starts, ends, tmp, layer)
-        assert_close(y, want)
-        transposed = [p.transpose(1, 2).contiguous() for p in pages]
-        pointers = torch.tensor([p.data_ptr() for p in transposed], device=GPU)
-        y = start.clone()
-        punica_kernels.sgmv_cutlass(y, x, pointers, starts, ends, tmp, layer)
-        assert_close(y, want)
-
-
-@each_half
-def test_lorax(dtype: torch.dtype) -> None:
-    tokens, width, rank, out = 30, 512, 16, 320
-    x = randn(tokens, width, dtype=dtype)
-    a, b = randn(4, rank, width, dtype=dtype), randn(4, out, rank, dtype=dtype)
-    ids = random_ids(tokens, 4)
-    h = torch.zeros(tokens, rank, device=GPU)
-    lorax.bgmv_shrink(x, a, h, ids, 0.5)
-    assert_close(h, 0.5 * deltas(x, a, ids))
-    start = randn(tokens, out + 10, dtype=dtype)
-    y = start.clone()
-    lorax.bgmv_expand(h, b, y, ids)
-    want = start.double()
-    want[:, :out] += deltas(h, b, ids)
-    assert_close(y, want)
-    y = start.clone()
-    lorax.bgmv_expand_slice(h, b, y, ids, 5, out)
-    want = start.double()
-    want[:, 5 : 5 + out] += deltas(h, b, ids)
-    assert_close(y, want)
-
-    lengths = torch.tensor([10, 0, 15, 5], device=GPU)
-    starts = torch.cumsum(lengths, 0) - lengths
-    of_sequence = torch.tensor([2, 0, -1, 3], device=GPU)
-    by_row = of_sequence.repeat_interleave(lengths)
-    batch = (starts, lengths, of_sequence, 4, 15)
-    h.zero_()
-    lorax.sgmv_shrink(x, a, h, *batch, 2.0)
-    assert_close(h, 2 * deltas(x, a, by_row))
-    y = start.clone()
-    lorax.sgmv_expand(h, b, y, *batch, add_inputs=True)
-    want = start.double()
-    want[:, :out] += deltas(h, b, by_row)
-    assert_close(y, want)
-    y = start.clone()
-    lorax.sgmv_expand_slice(h, b, y, *batch, 7, out, add_inputs=True)
-    want = start.double()
-    want[:, 7 : 7 + out] += deltas(h, b, by_row)
-    assert_close(y, want)
 
 
 def captured(call: Callable[[], None], stream: torch.cuda.Stream | None = None) -> Any:
@@ -337,6 +199,20 @@ def test_a_change_of_the_table_can_be_captured() -> None:
     y.copy_(before)
     site.apply(y, x, ids)
     assert torch.equal(y, before)
+
+
+def test_pairs_are_calls_with_ids_one_after_another() -> None:
+    site, tokens = Site(torch.float16), 40
+    x, y = randn(tokens, site.width, dtype=site.dtype), randn(tokens, 256, dtype=site.dtype)
+    counts = torch.randint(0, 4, (tokens,), device=GPU)
+    starts = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
+    slots, scales = random_ids(3 * tokens, 3), randn(3 * tokens)
+    want = y.float()
+    for index in range(3):
+        at = (starts[:-1] + index).clamp(max=3 * tokens - 1)
+        site.apply(want, x, torch.where(counts > index, slots[at], -1), row_scale=scales[at])
+    site.apply(y, x, None, pair_starts=starts, pair_slots=slots, pair_scales=scales, max_pairs=3)
+    assert torch.equal(y, want.to(y.dtype))
 
 
 def test_side_streams_give_the_bits_of_the_default_one() -> None:
@@ -423,54 +299,6 @@ def test_the_torch_operators_take_cuda_tensors() -> None:
     assert not torch.equal(want, torch.full_like(want, 2))
 
 
-@each_half
-def test_several_adapters_for_one_token(dtype: torch.dtype) -> None:
-    ranks, tokens = (4, 16, 9), 40
-    name = {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
-    a = heddle.AdapterTable(3, [128], 16, dtype=name, device=GPU)
-    b = heddle.AdapterTable(3, [96], 16, dtype=name, layout="rank_minor", device=GPU)
-    halves = [(randn(r, 128, dtype=dtype), randn(96, r, dtype=dtype)) for r in ranks]
-    for slot, (half_a, half_b) in enumerate(halves):
-        a.set(slot, 0, half_a)
-        b.set(slot, 0, half_b, scale=slot + 0.5)
-    x, start = randn(tokens, 128, dtype=dtype), randn(tokens, 96, dtype=dtype)
-    starts = torch.zeros(tokens + 1, dtype=torch.int32, device=GPU)
-    slots = torch.zeros(3 * tokens, dtype=torch.int64, device=GPU)
-    scales = torch.zeros(3 * tokens, device=GPU)
-
-    def apply(to: torch.Tensor, **rows: Any) -> None:
-        ops.lora_apply([to], x, a, b, LoraBatch(**rows))
-
-    pairs = {"pair_starts": starts, "pair_slots": slots, "pair_scales": scales}
-    with pytest.raises(ValueError, match="max_pairs is absent, but pair_starts is on cuda:0"):
-        apply(start, **pairs)
-    y = start.clone()
-    graph = captured(lambda: apply(y, **pairs, max_pairs=3))
-    for _ in range(3):
-        counts = torch.randint(0, 4, (tokens,), device=GPU)
-        counts[0] = 0
-        starts[1:] = counts.cumsum(0)
-        slots.copy_(random_ids(3 * tokens, 3))
-        scales.normal_()
-        y.copy_(start)
-        graph.replay()
-        # One call with ids after another, to y in f32.
-        want = start.float()
-        for index in range(3):
-            at = (starts[:-1] + index).clamp(max=3 * tokens - 1).long()
-            ids = torch.where(counts > index, slots[at], -1)
-            apply(want, slot_ids=ids, row_scale=scales[at])
-        assert torch.equal(y, want.to(dtype))
-        assert torch.equal(y[0], start[0])
-        assert not torch.equal(y, start)
-
-    ones = torch.arange(tokens + 1, device=GPU)
-    by_pairs, by_ids = start.clone(), start.clone()
-    apply(by_pairs, pair_starts=ones, pair_slots=slots, pair_scales=scales, max_pairs=1)
-    apply(by_ids, slot_ids=slots[:tokens], row_scale=scales[:tokens])
-    assert torch.equal(by_pairs, by_ids)
-
-
 def test_validation_names_row_and_value(monkeypatch: pytest.MonkeyPatch) -> None:
     x, a, h = randn(3, 64).half(), randn(2, 8, 64).half(), torch.zeros(3, 8, device=GPU)
     batch = LoraBatch(slot_ids=torch.tensor([0, 5, -1], device=GPU))
@@ -480,12 +308,6 @@ def test_validation_names_row_and_value(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ValueError, match=r"slot_ids\[1\] is 5, expected below num_slots = 2"):
         ops.lora_shrink(h, x, a, batch)
     captured(lambda: ops.lora_shrink(h, x, a, batch))  # not checked: it cannot wait
-
-
-def test_an_operation_without_cuda_kernel_is_refused() -> None:
-    weight = heddle.PackedWeight(torch.ones(4, 8), "F32", 4, 8).to(GPU)
-    with pytest.raises(NotImplementedError, match="linear.*cuda:0"):
-        ops.linear(randn(2, 4), randn(2, 8), weight)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second CUDA device")

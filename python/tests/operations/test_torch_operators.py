@@ -14,19 +14,14 @@ from frameworks import TORCH_WANTED
 if not TORCH_WANTED:
     pytest.skip("skipped: HEDDLE_TEST_TORCH=0", allow_module_level=True)
 
-import operator_cases
 import torch
+from operator_cases import CASES, arrays_of, converted
 
 import heddle.torch
 from heddle import ops
-from heddle._arguments import TUPLES
 from heddle._operation import OPERATIONS
 
-TRACEABLE = [
-    name
-    for name, op in OPERATIONS.items()
-    if op.traceable and name not in operator_cases.CUDA_ALONE
-]
+each_operation = pytest.mark.parametrize("name", [name for name in CASES if name in OPERATIONS])
 
 
 @pytest.fixture(autouse=True)
@@ -35,66 +30,41 @@ def seed_of_torch(rng: np.random.Generator) -> None:
     torch.manual_seed(int(rng.integers(2**31)))
 
 
-def call_of(name: str) -> tuple[list[Any], dict[str, Any]]:
-    assert name in operator_cases.CASES, f"operator_cases.py has no call of {name}"
-    return operator_cases.CASES[name]()
-
-
-def clones(values: Any) -> Any:
-    if isinstance(values, torch.Tensor):
-        return values.clone()
-    if isinstance(values, TUPLES):
-        return type(values)(*(clones(v) for v in values))
-    if isinstance(values, list):
-        return [clones(v) for v in values]
-    if isinstance(values, dict):
-        return {k: clones(v) for k, v in values.items()}
-    return values
-
-
-def tensors(values: Any) -> list[torch.Tensor]:
-    if isinstance(values, torch.Tensor):
-        return [values]
-    items = values.values() if isinstance(values, dict) else values
-    return [
-        t for v in items if isinstance(v, (torch.Tensor, list, tuple, dict)) for t in tensors(v)
-    ]
+def arguments_of(name: str) -> dict[str, Any]:
+    """The arguments of a case as tensors."""
+    arguments: dict[str, Any] = converted(CASES[name]()[0], torch.from_numpy)
+    return arguments
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    a, b = a.contiguous(), b.contiguous()
     return a.dtype == b.dtype and torch.equal(a.view(torch.uint8), b.view(torch.uint8))
 
 
-@pytest.mark.parametrize("name", TRACEABLE)
+@each_operation
 def test_compiled_without_graph_break_gives_the_bits_of_the_eager_call(name: str) -> None:
+    """Also of other values than those that were traced."""
     operation: Callable[..., None] = getattr(ops, name)
-    args, kwargs = call_of(name)
-    before = clones(tensors([args, kwargs]))
-    eager_args, eager_kwargs = clones(args), clones(kwargs)
-    operation(*eager_args, **eager_kwargs)
-    eager = tensors([eager_args, eager_kwargs])
-    changed = [
-        not same_bits(a.contiguous(), b.contiguous()) for a, b in zip(before, eager, strict=True)
-    ]
-    assert any(changed), f"the call of {name} in operator_cases.py changes nothing"
-
     torch._dynamo.reset()
 
-    def step(args: list[Any], kwargs: dict[str, Any]) -> None:
-        operation(*args, **kwargs)
+    @torch.compile(fullgraph=True, backend="aot_eager")
+    def step(given: dict[str, Any]) -> None:
+        operation(**given)
 
-    torch.compile(step, fullgraph=True, backend="aot_eager")(args, kwargs)
-    for got, want in zip(tensors([args, kwargs]), eager, strict=True):
-        assert same_bits(got.contiguous(), want.contiguous())
+    for _ in range(2):
+        given = arguments_of(name)
+        before = [t.clone() for t in arrays_of(given, torch.Tensor)]
+        eager = converted(given, torch.Tensor.clone, torch.Tensor)
+        operation(**eager)
+        results = arrays_of(eager, torch.Tensor)
+        assert not all(map(same_bits, before, results)), f"the call {name} changes nothing"
+        step(given)
+        assert all(map(same_bits, arrays_of(given, torch.Tensor), results))
 
 
-@pytest.mark.parametrize("name", TRACEABLE)
+@each_operation
 def test_opcheck(name: str) -> None:
-    args, kwargs = call_of(name)
-    names = list(OPERATIONS[name].declared.__code__.co_varnames)
-    given = dict(zip(names, args, strict=False)) | kwargs
-    schema = heddle.torch.schema_of(OPERATIONS[name])
-    given = heddle.torch.flattened(given, schema)
+    given = heddle.torch.flattened(arguments_of(name), heddle.torch.schema_of(OPERATIONS[name]))
     torch.library.opcheck(getattr(torch.ops.heddle, name).default, (), given)
 
 
