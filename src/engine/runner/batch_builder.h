@@ -14,8 +14,8 @@ namespace heddle {
 void fill_batch(model::StepBatch& batch, const StepSchedule& step, int64_t page_size,
                 bool has_sources);
 
-/// Adds sequences of one token, so that few graphs serve the steps of all sizes up to max_seqs. They
-/// use a page that no request has, and their results are discarded.
+/// Adds sequences of one token, so that few graphs serve the steps of all sizes up to max_seqs.
+/// They use a page that no request has, and their results are discarded.
 void pad_batch(model::StepBatch& batch, int64_t max_seqs, int64_t spare_page);
 
 }  // namespace heddle
