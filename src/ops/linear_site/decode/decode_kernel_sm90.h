@@ -85,7 +85,7 @@ __device__ inline void load_weights(const DecodeParams& p, int tile_outputs, std
   }
 }
 
-/// Whether products learn that x is there before the kernel in front of them has ended.
+/// Whether the products may start when x is ready, before the previous kernel has ended.
 [[nodiscard]] __device__ inline bool has_signal(const DecodeParams& p) {
   return p.adapters.signal != nullptr;
 }
@@ -273,7 +273,7 @@ __device__ __forceinline__ void run_adapter_warp(const DecodeParams& p, SharedBa
 }
 
 // Bounds above the threads that are launched, 384 and 512: so a block has 49,152 registers at most,
-// and blocks of A x find room beside it.
+// and blocks of A x fit on the SM with it.
 template <class T, int kOutputs, int kGroups>
 __global__ void __launch_bounds__(kGroups == 1 ? 512 : 640, 1)
     decode_kernel(const __grid_constant__ DecodeParams p) {
@@ -286,7 +286,7 @@ __global__ void __launch_bounds__(kGroups == 1 ? 512 : 640, 1)
   // The sums of a block's last tile go through shared memory, so that all warps finish them.
   const bool has_parts = shares_last_tile(p.cluster_size, p.num_rows);
   constexpr int kConsumerWarps = 4 * kGroups;
-  // The same for all lanes, as the compiler sees it, too.
+  // Uniform over the warp, also for the compiler.
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
 
   if (warp == kConsumerWarps && is_elected()) {

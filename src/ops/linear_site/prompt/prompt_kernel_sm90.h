@@ -332,7 +332,7 @@ __global__ void __launch_bounds__(kPromptThreads, 1)
     prompt_kernel(const __grid_constant__ PromptParams p) {
   extern __shared__ __align__(1024) std::byte shared[];
   auto& s = *reinterpret_cast<PromptShared<kOutputs>*>(shared);
-  // The same for all lanes, as the compiler sees it, too.
+  // Uniform over the warp, also for the compiler.
   const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
   if (warp == kPromptConsumerWarps && is_elected()) {
     s.ring.init(kPromptConsumerWarps * p.cluster_size);
@@ -345,8 +345,8 @@ __global__ void __launch_bounds__(kPromptThreads, 1)
   arrive_at_cluster();
   wait_for_cluster();
   trigger_dependents();
-  // With adapters the kernel in front is join of lora_apply, the products of other outputs, or the
-  // end of what rounds packed weights. It started behind all that wrote x and W, so the first tile
+  // With adapters the previous kernel is join of lora_apply, the products of other outputs, or the
+  // end of what rounds packed weights. It started after all that wrote x and W, so the first tile
   // need not wait for it.
   if (p.adapters.rows == nullptr) wait_for_predecessor();
 

@@ -14,8 +14,8 @@ namespace {
 template <bool kListed>
 __global__ void __launch_bounds__(kListThreads)
     rewind_kernel(const __grid_constant__ RewindParams p, int64_t num_rows) {
-  __shared__ TileSums::Shared shared;
-  TileSums sums(shared);
+  __shared__ BlockSums::Shared shared;
+  BlockSums sums(shared);
   const int64_t num_active = p.num_active.read();
   for (int64_t first = int64_t{blockIdx.x} * blockDim.x; first < num_rows;
        first += int64_t{gridDim.x} * blockDim.x) {

@@ -27,13 +27,13 @@ __device__ inline void touch_ids(const KvBlocks& kv, int64_t i, const KvRow& row
 }
 
 /// Sums over the threads of a block in the order of the threads, one sum a tile.
-class TileSums {
+class BlockSums {
  public:
   /// Shared memory: two sets of totals, so that one barrier a tile suffices.
   struct Shared {
     int64_t warp_totals[2][kListThreads / 32];
   };
-  __device__ explicit TileSums(Shared& shared) : shared_(shared) {}
+  __device__ explicit BlockSums(Shared& shared) : shared_(shared) {}
 
   /// The sum of `n` over all threads before this one in all tiles so far. Every thread of the block
   /// calls it.

@@ -17,8 +17,8 @@ namespace {
 template <bool kListed>
 __global__ void __launch_bounds__(kListThreads)
     step_kernel(const __grid_constant__ SpeculativeStepParams p, int64_t num_rows) {
-  __shared__ TileSums::Shared shared;
-  TileSums sums(shared);
+  __shared__ BlockSums::Shared shared;
+  BlockSums sums(shared);
   const int64_t num_decode = p.verify.num_decode.read();
   const int64_t num_active = p.verify.num_active(num_decode);
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;
