@@ -28,7 +28,7 @@ def fields_of_prompt(prompt: Any) -> dict[str, Any]:
     return {"token_ids": [operator.index(token) for token in prompt]}
 
 
-def fields_of_conversation(conversation: Any, system: str | None) -> dict[str, Any]:
+def _fields_of_conversation(conversation: Any, system: str | None) -> dict[str, Any]:
     """The fields of a request for a user's message or a list of messages."""
     if isinstance(conversation, str):
         first = [] if system is None else [("system", system)]
@@ -39,16 +39,14 @@ def fields_of_conversation(conversation: Any, system: str | None) -> dict[str, A
     return {"messages_json": _json_of(messages)}
 
 
-def fields_of_template(
-    tools: Sequence[Message] | None,
-    documents: Sequence[Message] | None,
-    variables: Mapping[str, Any] | None,
-    add_generation_prompt: bool,
-) -> dict[str, Any]:
-    """The fields of a request that are for the chat template."""
-    return {
-        "tools_json": _json_of(tools),
-        "documents_json": _json_of(documents),
-        "template_kwargs_json": _json_of(variables),
-        "add_generation_prompt": add_generation_prompt,
+def fields_of_conversations(
+    conversations: Sequence[Any], given: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """The fields of a request for each conversation; `given` has what the template takes."""
+    template = {
+        "tools_json": _json_of(given["tools"]),
+        "documents_json": _json_of(given["documents"]),
+        "template_kwargs_json": _json_of(given["chat_template_kwargs"]),
+        "add_generation_prompt": given["add_generation_prompt"],
     }
+    return [_fields_of_conversation(c, given["system"]) | template for c in conversations]

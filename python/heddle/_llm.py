@@ -10,17 +10,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from heddle import _core
-from heddle._adapters import (
-    BASE, AdapterList, AdapterLists, Adapters, Choice, check_name, choices_of, name_of, set_adapters,
-)
+from heddle._adapters import BASE, Choice, check_name, choices_of, name_of, set_adapters
 from heddle._answers import Answer, Stream
 from heddle._defaults import default_model, default_values
-from heddle._fields import (
-    Message, fields_of_conversation, fields_of_prompt, fields_of_template, wrapped_seed,
+from heddle._fields import Message, fields_of_conversations, fields_of_prompt, wrapped_seed
+from heddle._options import (
+    DEFAULTS, DRAWN, ChatOptions, GenerateOptions, StreamChatOptions, StreamOptions, split, takes,
 )
 from heddle._progress import Progress, is_watched
-from heddle._sampling import SEVERAL, Sampling, set_options
-from heddle._several import Work, run_all, work_of
+from heddle._sampling import SEVERAL, set_options
+from heddle._several import run_all, work_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -35,11 +34,11 @@ def _list_of(stop: str | Sequence[str]) -> list[str]:
 
 
 class LLM:
-    """One model with many LoRA adapters, which answer side by side in one batch.
+    """One model with many LoRA adapters, which answer concurrently in one batch.
 
     `chat` and `stream_chat` put prompts into the model's chat template; `generate` and `stream`
     take them as they are. Answers have the same bits as those of `heddle generate`: nothing that
-    runs beside a prompt changes them.
+    runs concurrently changes them.
 
     Many threads may call at once; their prompts share batches. The model works in a thread of its
     own, without the interpreter lock. `close` or the end of a `with` block frees the memory. A
@@ -58,10 +57,10 @@ class LLM:
             or "f16" or "bf16" in half the memory; on a GPU the type of the model's activations.
         weights: "q8_0" or another type packs the model when it is loaded (docs/models.md).
         adapter_dir: A folder of adapters that are found by name when a prompt first names them
-            (docs/adapters.md); None: there are those of `adapters` alone.
+            (docs/adapters.md); None: only those of `adapters` exist.
         adapter_memory: Bytes of the weights of all adapters; those of `adapter_dir` make room for
             one another. 0: with `adapter_dir` a quarter of the memory that is available.
-        adapter_host_memory: The same of their copies in host memory, on a GPU (docs/adapters.md).
+        adapter_host_memory: Bytes of their copies in host memory, on a GPU (docs/adapters.md).
         max_batch_adapters: Adapters that the prompts which run at once may use; 0: no bound.
         max_batch_adapter_bytes: Bytes of the weights of these adapters; 0: no bound.
         generation_config: Where temperature, top_k, top_p, min_p, repetition_penalty and max_tokens
@@ -69,12 +68,12 @@ class LLM:
             generation_config.json or GGUF file; "none"; or such a file or its folder
             (docs/models.md).
         page_size: Tokens in a page of the KV cache.
-        prefill_chunk: Tokens of prompts that one step takes in, at most; 0: 512, on a GPU 2048.
+        prefill_chunk: Tokens of prompts that one step prefills, at most; 0: 512, on a GPU 2048.
         progress: Whether lines of progress are written to standard error; None: where that is a
             terminal or a notebook.
 
     Raises:
-        ValueError: The model or an adapter is not there, damaged, or of a kind that heddle does not
+        ValueError: The model or an adapter does not exist, is damaged, or of a kind that heddle does not
             run; the sentence has file and field.
         MemoryError: No memory.
     """
@@ -127,7 +126,7 @@ class LLM:
                 os.fspath(generation_config),
                 lambda done, total: bar.update(100 * done // max(total, 1), " %"),
             )
-        # Also at the end of the process, which must not take the memory from under the thread.
+        # Also at the end of the process, which must not free the memory while the thread runs.
         self._close = weakref.finalize(self, self._engine.close)
         info = self._engine.model
         for key in info.unread_settings:
@@ -183,8 +182,8 @@ class LLM:
         Args:
             name: What prompts call it.
             folder: As PEFT saves it, or a GGUF file of llama.cpp.
-            replace: Where the name is taken, the new adapter takes its place for all prompts that
-                follow; those before end with the weights that they began with.
+            replace: Where the name is taken, the new adapter replaces it for all prompts that
+                follow; those before finish with the weights that they began with.
 
         Raises:
             ValueError: It does not fit the model, or the name is taken. Nothing has changed then.
@@ -198,61 +197,37 @@ class LLM:
             warnings.warn(what, stacklevel=2)
 
     def _warn_of_adapters(self, level: int) -> None:
-        """What is odd about adapters of `adapter_dir` that prompts have named; `level` is that of
+        """Reports what is odd about adapters of `adapter_dir` that prompts have named; `level` is that of
         the user's call."""
         for what in self._engine.take_warnings():
             warnings.warn(what, stacklevel=level)
 
     def remove_adapter(self, name: str) -> None:
-        """Takes an adapter out; prompts that were given before end with it.
+        """Removes an adapter; prompts that were given before finish with it.
 
         Raises:
-            ValueError: There is none of that name.
+            ValueError: No adapter has that name.
         """
         if not self._engine.remove_adapter(name):
             raise ValueError(f'unknown adapter "{name}"')
 
     def tokenize(self, prompt: str) -> list[int]:
         """The token ids of a text as `generate` takes it."""
-        return self._engine.tokenize(self._request({"text": prompt}, None, 0, stop=[], ignore_end=False))
+        return self._engine.tokenize(self._request({"text": prompt}, None, DEFAULTS, {}))
 
     @overload
     def generate(
-        self,
-        prompts: str | Sequence[int],
-        *,
-        adapters: AdapterLists = None,
-        adapter: Adapters = None, max_tokens: int | None = None,
-        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
-        min_p: float | None = None, seed: int = 0,
-        stop: str | Sequence[str] = (), ignore_end: bool = False,
-        keep_going: bool = False, progress: bool | None = None,
-        **sampling: Unpack[Sampling],
+        self, prompts: str | Sequence[int], **options: Unpack[GenerateOptions]
     ) -> Answer: ...
     @overload
     def generate(
-        self,
-        prompts: list[str] | Sequence[Sequence[int]],
-        *,
-        adapters: AdapterLists = None,
-        adapter: Adapters = None, max_tokens: int | None = None,
-        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
-        min_p: float | None = None, seed: int = 0,
-        stop: str | Sequence[str] = (), ignore_end: bool = False,
-        keep_going: bool = False, progress: bool | None = None,
-        **sampling: Unpack[Sampling],
+        self, prompts: list[str] | Sequence[Sequence[int]], **options: Unpack[GenerateOptions]
     ) -> list[Answer]: ...
+    @takes(GenerateOptions)
     def generate(
         self,
         prompts: str | Sequence[int] | list[str] | Sequence[Sequence[int]],
-        *,
-        adapters: AdapterLists = None,
-        adapter: Adapters = None, max_tokens: int | None = None,
-        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
-        min_p: float | None = None, seed: int = 0,
-        stop: str | Sequence[str] = (), ignore_end: bool = False,
-        keep_going: bool = False, progress: bool | None = None,
-        **sampling: Unpack[Sampling],
+        **options: Unpack[GenerateOptions],
     ) -> Answer | list[Answer]:
         """Goes on where the prompts end, without a chat template, as `heddle generate --raw` does.
 
@@ -281,67 +256,26 @@ class LLM:
                 tokens than the context holds. The others are cancelled, as they are by ctrl-C.
             NotImplementedError, MemoryError, RuntimeError: By its `Answer.error_code`.
         """
+        given, sampling = split(GenerateOptions, options)
         is_one = isinstance(prompts, str) or (len(prompts) > 0 and _is_number(prompts[0]))
         fields = [fields_of_prompt(p) for p in ([prompts] if is_one else prompts)]
-        return self._answers(
-            self._works(
-                fields, choices_of(adapter, adapters, len(fields)), seed, max_tokens=max_tokens,
-                temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-                stop=_list_of(stop), ignore_end=ignore_end,
-                sampling=sampling,
-            ),
-            is_one, keep_going, progress,
-        )
+        return self._answers(fields, is_one, given, sampling)
 
     @overload
     def chat(
-        self,
-        conversations: str | Sequence[Message],
-        *,
-        adapters: AdapterLists = None,
-        adapter: Adapters = None, max_tokens: int | None = None,
-        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
-        min_p: float | None = None, seed: int = 0,
-        stop: str | Sequence[str] = (), ignore_end: bool = False,
-        keep_going: bool = False, progress: bool | None = None,
-        system: str | None = None, tools: Sequence[Message] | None = None,
-        documents: Sequence[Message] | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-        **sampling: Unpack[Sampling],
+        self, conversations: str | Sequence[Message], **options: Unpack[ChatOptions]
     ) -> Answer: ...
     @overload
     def chat(
         self,
         conversations: list[str] | Sequence[Sequence[Message]],
-        *,
-        adapters: AdapterLists = None,
-        adapter: Adapters = None, max_tokens: int | None = None,
-        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
-        min_p: float | None = None, seed: int = 0,
-        stop: str | Sequence[str] = (), ignore_end: bool = False,
-        keep_going: bool = False, progress: bool | None = None,
-        system: str | None = None, tools: Sequence[Message] | None = None,
-        documents: Sequence[Message] | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-        **sampling: Unpack[Sampling],
+        **options: Unpack[ChatOptions],
     ) -> list[Answer]: ...
+    @takes(ChatOptions)
     def chat(
         self,
         conversations: str | Sequence[Message] | list[str] | Sequence[Sequence[Message]],
-        *,
-        adapters: AdapterLists = None,
-        adapter: Adapters = None, max_tokens: int | None = None,
-        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
-        min_p: float | None = None, seed: int = 0,
-        stop: str | Sequence[str] = (), ignore_end: bool = False,
-        keep_going: bool = False, progress: bool | None = None,
-        system: str | None = None, tools: Sequence[Message] | None = None,
-        documents: Sequence[Message] | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-        **sampling: Unpack[Sampling],
+        **options: Unpack[ChatOptions],
     ) -> Answer | list[Answer]:
         """Answers conversations through the model's chat template, as `heddle generate` does.
 
@@ -360,8 +294,8 @@ class LLM:
             ignore_end: The end token does not end an answer.
             keep_going: A conversation that cannot run has an answer with its error.
             progress: Whether a line of progress is written.
-            system: A system message in front of conversations that do not begin with one.
-            tools: Functions that the template tells the model of, as OpenAI's API has them.
+            system: A system message before conversations that do not begin with one.
+            tools: Functions that the template describes to the model, as OpenAI's API has them.
             documents: `{"title": ..., "text": ...}` for the template.
             chat_template_kwargs: Further variables of the template.
             add_generation_prompt: The text ends where the model's answer begins.
@@ -371,117 +305,78 @@ class LLM:
             ValueError: As `generate`; or the model has no template, or it refuses the conversation.
             NotImplementedError, MemoryError, RuntimeError: As `generate`.
         """
+        given, sampling = split(ChatOptions, options)
         is_one = isinstance(conversations, str) or (
             len(conversations) > 0 and isinstance(conversations[0], Mapping)
         )
-        template = fields_of_template(tools, documents, chat_template_kwargs, add_generation_prompt)
         each = [conversations] if is_one else conversations
-        fields = [fields_of_conversation(c, system) | template for c in each]
-        return self._answers(
-            self._works(
-                fields, choices_of(adapter, adapters, len(fields)), seed, max_tokens=max_tokens,
-                temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-                stop=_list_of(stop), ignore_end=ignore_end,
-                sampling=sampling,
-            ),
-            is_one, keep_going, progress,
-        )
+        return self._answers(fields_of_conversations(each, given), is_one, given, sampling)
 
-    def stream(
-        self,
-        prompt: str | Sequence[int],
-        *,
-        adapters: AdapterList | None = None,
-        adapter: str | None = None, max_tokens: int | None = None,
-        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
-        min_p: float | None = None, seed: int = 0,
-        stop: str | Sequence[str] = (), ignore_end: bool = False, **sampling: Unpack[Sampling],
-    ) -> Stream:
+    @takes(StreamOptions)
+    def stream(self, prompt: str | Sequence[int], **options: Unpack[StreamOptions]) -> Stream:
         """The answer to one prompt of `generate`, piece by piece, for `for` and `async for`.
 
         The arguments are those of `generate`. A prompt that cannot run raises what it raises
         there, when its stream is read.
         """
-        choice = choices_of(adapter, adapters, 1)[0]
-        request = self._request(
-            fields_of_prompt(prompt), choice, seed, max_tokens=max_tokens, temperature=temperature,
-            top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop), ignore_end=ignore_end,
-            sampling=sampling,
-        )
-        self._warn_of_adapters(3)
-        return Stream(self._engine, request, choice, self)
+        given, sampling = split(StreamOptions, options)
+        return self._stream(fields_of_prompt(prompt), given, sampling)
 
+    @takes(StreamChatOptions)
     def stream_chat(
-        self,
-        conversation: str | Sequence[Message],
-        *,
-        adapters: AdapterList | None = None,
-        adapter: str | None = None, max_tokens: int | None = None,
-        temperature: float | None = None, top_k: int | None = None, top_p: float | None = None,
-        min_p: float | None = None, seed: int = 0,
-        stop: str | Sequence[str] = (), ignore_end: bool = False,
-        system: str | None = None, tools: Sequence[Message] | None = None,
-        documents: Sequence[Message] | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-        **sampling: Unpack[Sampling],
+        self, conversation: str | Sequence[Message], **options: Unpack[StreamChatOptions]
     ) -> Stream:
         """The answer to one conversation of `chat`, piece by piece, for `for` and `async for`.
 
         The arguments are those of `chat`. A conversation that cannot run raises what it raises
         there, when its stream is read.
         """
-        template = fields_of_template(tools, documents, chat_template_kwargs, add_generation_prompt)
-        choice = choices_of(adapter, adapters, 1)[0]
-        request = self._request(
-            fields_of_conversation(conversation, system) | template, choice, seed, max_tokens=max_tokens,
-            temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, stop=_list_of(stop),
-            ignore_end=ignore_end, sampling=sampling,
-        )
-        self._warn_of_adapters(3)
-        return Stream(self._engine, request, choice, self)
+        given, sampling = split(StreamChatOptions, options)
+        return self._stream(fields_of_conversations([conversation], given)[0], given, sampling)
 
     def _request(
         self,
         fields: dict[str, Any],
         choice: Choice,
-        seed: int,
-        sampling: Mapping[str, Any] | None = None,
-        **options: Any,
+        given: Mapping[str, Any],
+        sampling: Mapping[str, Any],
+        seed_offset: int = 0,
     ) -> _core.Request:
-        name = name_of(choice) or ""
-        own = {key: value for key, value in options.items() if value is not None}
-        named = {"adapter": name, "seed": wrapped_seed(seed)}
+        own = {name: given[name] for name in DRAWN if given[name] is not None}
+        named = {"adapter": name_of(choice) or "", "seed": wrapped_seed(given["seed"] + seed_offset)}
         request = _core.Request()
         for key, value in {**fields, **named, **self._defaults, **own}.items():
             setattr(request, key, value)
+        request.stop = _list_of(given["stop"])
         set_adapters(request, choice)
-        set_options(request, sampling or {})
+        set_options(request, sampling)
         return request
 
-    def _works(
+    def _answers(
         self,
         fields: list[dict[str, Any]],
-        choices: list[Choice],
-        seed: int,
+        is_one: bool,
+        given: Mapping[str, Any],
         sampling: Mapping[str, Any],
-        **options: Any,
-    ) -> list[Work]:
-        """A request for each prompt, with its adapters."""
+    ) -> Answer | list[Answer]:
+        """Runs a request for each prompt to its end."""
+        choices = choices_of(given["adapter"], given["adapters"], len(fields))
         rest = {name: value for name, value in sampling.items() if name not in SEVERAL}
-        return [
-            work_of(self._request(field, choice, seed + i, rest, **options), choice, sampling)
+        works = [
+            work_of(self._request(field, choice, given, rest, i), choice, sampling)
             for i, (field, choice) in enumerate(zip(fields, choices))
         ]
-
-    def _answers(
-        self, works: list[Work], is_one: bool, keep_going: bool, progress: bool | None
-    ) -> Answer | list[Answer]:
-        """Runs all requests to their ends."""
-        if progress is None:
-            progress = self._progress
+        progress = self._progress if given["progress"] is None else given["progress"]
         shown = (len(works) > 1 and is_watched()) if progress is None else progress
         try:
-            return run_all(self._engine, works, is_one, keep_going, shown)
+            return run_all(self._engine, works, is_one, given["keep_going"], shown)
         finally:
             self._warn_of_adapters(4)
+
+    def _stream(
+        self, fields: dict[str, Any], given: Mapping[str, Any], sampling: Mapping[str, Any]
+    ) -> Stream:
+        choice = choices_of(given["adapter"], given["adapters"], 1)[0]
+        request = self._request(fields, choice, given, sampling)
+        self._warn_of_adapters(4)
+        return Stream(self._engine, request, choice, self)

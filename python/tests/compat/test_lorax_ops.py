@@ -22,45 +22,63 @@ def stacked(framework: Framework, values: Any, dtype: str, layout: str, axes: in
     return laid_out(framework, values if axes == 3 else values[:, None], dtype, layout)
 
 
-def segments(rng: np.random.Generator, num: int) -> tuple[Any, Any, Any]:
-    """(starts, lengths, ids): in any order, with gaps, empty ones, and ids that name no adapter."""
-    cuts = np.sort(rng.integers(0, TOKENS + 1, 2 * num))
-    order = rng.permutation(num)
+def ids_of_rows(rng: np.random.Generator) -> Any:
+    return rng.choice([-(2**31), -7, -1, *range(ADAPTERS), ADAPTERS, 2**31 - 1], TOKENS)
+
+
+def rows_by_id(framework: Framework, rng: np.random.Generator, index: str, layout: str) -> Any:
+    """What a bgmv call takes for its rows, and what gives the weight of each."""
+    ids = ids_of_rows(rng)
+    arguments = [laid_out(framework, ids, index, layout)]
+    return arguments, lambda weights: oracle.weights_by_id(TOKENS, ids, weights)
+
+
+def rows_by_segment(framework: Framework, rng: np.random.Generator, index: str, layout: str) -> Any:
+    """What an sgmv call takes: in any order, with gaps, empty ones, and ids that name no adapter."""
+    num = int(rng.integers(1, 9))
+    cuts, order = np.sort(rng.integers(0, TOKENS + 1, 2 * num)), rng.permutation(num)
     starts, ends = cuts[0::2][order], cuts[1::2][order]
     ids = rng.choice([-7, -1, *range(ADAPTERS), ADAPTERS, 99], num)
-    return starts, ends - starts, ids
+    arrays = [laid_out(framework, m, index, layout) for m in (starts, ends - starts, ids)]
+
+    def of_row(weights: Any) -> Any:
+        of_segment = oracle.weights_by_id(num, ids, weights)
+        return oracle.weights_by_segment(TOKENS, starts, ends, of_segment)
+
+    return [*arrays, num, 1], of_row  # 1: a hint for a launch shape
 
 
-def ids_of_rows(rng: np.random.Generator, num: int = TOKENS) -> Any:
-    return rng.choice([-(2**31), -7, -1, *range(ADAPTERS), ADAPTERS, 2**31 - 1], num)
+ROWS = {"bgmv": rows_by_id, "sgmv": rows_by_segment}
+each_kind = pytest.mark.parametrize("kind", ROWS)
 
 
+@each_kind
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("index", INTEGERS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("axes", [3, 4])
-def test_bgmv_shrink_accumulates(
-    framework: Framework, rng: np.random.Generator, dtype: str, index: str, layout: str, axes: int
+def test_shrink_accumulates(
+    framework: Framework,
+    rng: np.random.Generator,
+    kind: str,
+    dtype: str,
+    index: str,
+    layout: str,
+    axes: int,
 ) -> None:
     x, a = rng.standard_normal((TOKENS, WIDTH)), rng.standard_normal((ADAPTERS, RANK, WIDTH))
     for out_dtype in {"f32", dtype}:
-        y, ids = rng.standard_normal((TOKENS, RANK)), ids_of_rows(rng)
+        y = rng.standard_normal((TOKENS, RANK))
         out = Guarded(framework, y, out_dtype, layout)
+        rows, of_row = ROWS[kind](framework, rng, index, layout)
         want = oracle.product_of_rows(
             rounded(framework, y, out_dtype),
             rounded(framework, x, dtype),
-            oracle.weights_by_id(TOKENS, ids, rounded(framework, a, dtype)),
+            of_row(rounded(framework, a, dtype)),
             0.7,
         )
-        weights = stacked(framework, a, dtype, layout, axes)
-        returned = ops.bgmv_shrink(
-            laid_out(framework, x, dtype, layout),
-            weights,
-            out.array,
-            laid_out(framework, ids, index, layout),
-            0.7,
-        )
-        assert returned is None
+        inputs, weights = laid_out(framework, x, dtype, layout), stacked(framework, a, dtype, layout, axes)
+        assert getattr(ops, f"{kind}_shrink")(inputs, weights, out.array, *rows, 0.7) is None
         want.check(out.values(), out_dtype)
 
 
@@ -88,166 +106,38 @@ def test_bgmv_shrink_overwrites_with_one_split(
     want.check(framework.numpy(out), "f32")
 
 
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("index", INTEGERS)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("axes", [3, 4])
-@pytest.mark.parametrize("add", [None, True, False])
-def test_bgmv_expand(
-    framework: Framework,
-    rng: np.random.Generator,
-    dtype: str,
-    index: str,
-    layout: str,
-    axes: int,
-    add: bool | None,
-) -> None:
-    b = rng.standard_normal((ADAPTERS, WIDTH, RANK))
-    for in_dtype in {"f32", dtype}:
-        h, y, ids = (
-            rng.standard_normal((TOKENS, RANK)),
-            rng.standard_normal((TOKENS, WIDTH)),
-            ids_of_rows(rng),
-        )
-        out = Guarded(framework, y, dtype, layout)
-        want = oracle.product_of_rows(
-            rounded(framework, y, dtype),
-            rounded(framework, h, in_dtype),
-            oracle.weights_by_id(TOKENS, ids, rounded(framework, b, dtype)),
-            accumulate=add is not False,
-        )
-        arguments = [
-            laid_out(framework, h, in_dtype, layout),
-            stacked(framework, b, dtype, layout, axes),
-            out.array,
-        ]
-        ids_array = laid_out(framework, ids, index, layout)
-        assert (
-            ops.bgmv_expand(*arguments, ids_array, **({} if add is None else {"add_inputs": add}))
-            is None
-        )
-        want.check(out.values(), dtype)
-
-
+@each_kind
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("axes", [3, 4])
 @pytest.mark.parametrize("add", [None, True, False])
-@pytest.mark.parametrize("offset", [0, 13])
-def test_bgmv_expand_slice(
+def test_expand_and_its_slice(
     framework: Framework,
     rng: np.random.Generator,
-    dtype: str,
-    layout: str,
-    axes: int,
-    add: bool | None,
-    offset: int,
-) -> None:
-    size = 31
-    b, h = rng.standard_normal((ADAPTERS, size, RANK)), rng.standard_normal((TOKENS, RANK))
-    y, ids = rng.standard_normal((TOKENS, WIDTH)), ids_of_rows(rng)
-    out = Guarded(framework, y, dtype, layout)
-    before = rounded(framework, y, dtype)
-    columns = slice(offset, offset + size)
-    want = oracle.product_of_rows(
-        before[:, columns],
-        rounded(framework, h, "f32"),
-        oracle.weights_by_id(TOKENS, ids, rounded(framework, b, dtype)),
-        accumulate=add is not False,
-    )
-    arguments = [
-        laid_out(framework, h, "f32", layout),
-        stacked(framework, b, dtype, layout, axes),
-        out.array,
-    ]
-    ids_array = framework.array(ids, "i64")
-    ops.bgmv_expand_slice(
-        *arguments, ids_array, offset, size, **({} if add is None else {"add_inputs": add})
-    )
-    got = out.values()
-    want.check(got[:, columns], dtype)
-    before[:, columns] = got[:, columns] = 0
-    np.testing.assert_array_equal(got, before)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("index", INTEGERS)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("axes", [3, 4])
-def test_sgmv_shrink_accumulates(
-    framework: Framework, rng: np.random.Generator, dtype: str, index: str, layout: str, axes: int
-) -> None:
-    x, a = rng.standard_normal((TOKENS, WIDTH)), rng.standard_normal((ADAPTERS, RANK, WIDTH))
-    for num, out_dtype in [(1, "f32"), (int(rng.integers(2, 9)), dtype)]:
-        starts, lengths, ids = segments(rng, num)
-        y = rng.standard_normal((TOKENS, RANK))
-        out = Guarded(framework, y, out_dtype, layout)
-        weights = oracle.weights_by_id(num, ids, rounded(framework, a, dtype))
-        want = oracle.product_of_rows(
-            rounded(framework, y, out_dtype),
-            rounded(framework, x, dtype),
-            oracle.weights_by_segment(TOKENS, starts, starts + lengths, weights),
-            1.7,
-        )
-        metadata = [laid_out(framework, m, index, layout) for m in (starts, lengths, ids)]
-        returned = ops.sgmv_shrink(
-            laid_out(framework, x, dtype, layout),
-            stacked(framework, a, dtype, layout, axes),
-            out.array,
-            *metadata,
-            num,
-            1,  # a hint for a launch shape
-            1.7,
-        )
-        assert returned is None
-        want.check(out.values(), out_dtype)
-
-
-@pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("axes", [3, 4])
-@pytest.mark.parametrize("add", [None, True, False])
-def test_sgmv_expand_and_its_slice(
-    framework: Framework,
-    rng: np.random.Generator,
+    kind: str,
     dtype: str,
     layout: str,
     axes: int,
     add: bool | None,
 ) -> None:
-    for offset, in_dtype in [(None, "f32"), (0, "f32"), (39, dtype)]:
-        size = WIDTH if offset is None else 31
+    for offset, in_dtype, index in [(None, dtype, "i32"), (None, "f32", "i64"), (0, "f32", "i32"), (39, dtype, "i64")]:
+        columns = slice(0, WIDTH) if offset is None else slice(offset, offset + 31)
+        size = columns.stop - columns.start
         b, h = rng.standard_normal((ADAPTERS, size, RANK)), rng.standard_normal((TOKENS, RANK))
-        y, (starts, lengths, ids) = rng.standard_normal((TOKENS, WIDTH)), segments(rng, 5)
-        out, before = (
-            Guarded(framework, y, dtype, layout),
-            rounded(framework, y, dtype),
-        )
-        columns = slice(offset or 0, (offset or 0) + size)
-        weights = oracle.weights_by_id(5, ids, rounded(framework, b, dtype))
+        y = rng.standard_normal((TOKENS, WIDTH))
+        out, before = Guarded(framework, y, dtype, layout), rounded(framework, y, dtype)
+        rows, of_row = ROWS[kind](framework, rng, index, layout)
         want = oracle.product_of_rows(
             before[:, columns],
             rounded(framework, h, in_dtype),
-            oracle.weights_by_segment(TOKENS, starts, starts + lengths, weights),
-            accumulate=bool(add),
+            of_row(rounded(framework, b, dtype)),
+            accumulate=kind == "bgmv" if add is None else add,
         )
-        arguments = [
-            laid_out(framework, h, in_dtype, layout),
-            stacked(framework, b, dtype, layout, axes),
-            out.array,
-        ]
-        arguments += [
-            framework.array(starts, "i64"),
-            framework.array(lengths, "i32"),
-            framework.array(ids, "i64"),
-            5,
-            99,
-        ]
+        inputs, weights = laid_out(framework, h, in_dtype, layout), stacked(framework, b, dtype, layout, axes)
+        name, place = ("expand", []) if offset is None else ("expand_slice", [offset, size])
         options = {} if add is None else {"add_inputs": add}
-        if offset is None:
-            assert ops.sgmv_expand(*arguments, **options) is None
-        else:
-            assert ops.sgmv_expand_slice(*arguments, offset, size, **options) is None
+        function = getattr(ops, f"{kind}_{name}")
+        assert function(inputs, weights, out.array, *rows, *place, **options) is None
         got = out.values()
         want.check(got[:, columns], dtype)
         before[:, columns] = got[:, columns] = 0

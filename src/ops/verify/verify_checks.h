@@ -17,6 +17,25 @@ struct DraftTensors {
   ConstTensorView tokens, tree_mask, indptr;
   const char* indptr_name;
 
+  /// Chains of drafts, of `draft_indptr`.
+  [[nodiscard]] static DraftTensors chains(const TensorView& output_tokens,
+                                           const TensorView& num_accepted,
+                                           const ConstTensorView& tokens,
+                                           const ConstTensorView& indptr) {
+    return {output_tokens, num_accepted, {}, tokens, {}, indptr, "draft_indptr"};
+  }
+  /// Trees of drafts, of `node_indptr`; throws where accepted_nodes or tree_mask is absent.
+  [[nodiscard]] static DraftTensors trees(const char* op, const TensorView& output_tokens,
+                                          const TensorView& num_accepted,
+                                          const TensorView& accepted_nodes,
+                                          const ConstTensorView& tokens,
+                                          const ConstTensorView& tree_mask,
+                                          const ConstTensorView& indptr) {
+    HEDDLE_CHECK(accepted_nodes && tree_mask, op, ": ",
+                 accepted_nodes ? "tree_mask" : "accepted_nodes", " is absent");
+    return {output_tokens, num_accepted, accepted_nodes, tokens, tree_mask, indptr, "node_indptr"};
+  }
+
   [[nodiscard]] DraftBatch batch() const {
     return {.indptr = cpu::IndexArray(indptr),
             .tokens = cpu::IndexArray(tokens),

@@ -103,13 +103,8 @@ void run(const ExecContext& ctx, const GreedyParams& params, int64_t grain, cons
 void verify_greedy(const ExecContext& ctx, TensorView output_tokens, TensorView num_accepted,
                    ConstTensorView draft_tokens, ConstTensorView target_tokens,
                    ConstTensorView draft_indptr) {
-  const DraftTensors drafts{.output_tokens = output_tokens,
-                            .num_accepted = num_accepted,
-                            .accepted_nodes = {},
-                            .tokens = draft_tokens,
-                            .tree_mask = {},
-                            .indptr = draft_indptr,
-                            .indptr_name = "draft_indptr"};
+  const DraftTensors drafts =
+      DraftTensors::chains(output_tokens, num_accepted, draft_tokens, draft_indptr);
   const GreedyParams params = check_greedy(ctx, "verify_greedy", drafts, target_tokens);
   run(ctx, params, kSeqsPerTask, verify_chain);
 }
@@ -118,16 +113,9 @@ void verify_tree_greedy(const ExecContext& ctx, TensorView output_tokens, Tensor
                         TensorView accepted_nodes, ConstTensorView draft_tokens,
                         ConstTensorView target_tokens, ConstTensorView tree_mask,
                         ConstTensorView node_indptr) {
-  HEDDLE_CHECK(accepted_nodes && tree_mask,
-               "verify_tree_greedy: ", accepted_nodes ? "tree_mask" : "accepted_nodes",
-               " is absent");
-  const DraftTensors drafts{.output_tokens = output_tokens,
-                            .num_accepted = num_accepted,
-                            .accepted_nodes = accepted_nodes,
-                            .tokens = draft_tokens,
-                            .tree_mask = tree_mask,
-                            .indptr = node_indptr,
-                            .indptr_name = "node_indptr"};
+  const DraftTensors drafts =
+      DraftTensors::trees("verify_tree_greedy", output_tokens, num_accepted, accepted_nodes,
+                          draft_tokens, tree_mask, node_indptr);
   const GreedyParams params = check_greedy(ctx, "verify_tree_greedy", drafts, target_tokens);
   run(ctx, params, kTreesPerTask, verify_tree);
 }

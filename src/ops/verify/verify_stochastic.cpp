@@ -177,13 +177,8 @@ void verify_stochastic(const ExecContext& ctx, TensorView output_tokens, TensorV
                        ConstTensorView draft_tokens, ConstTensorView draft_probs,
                        ConstTensorView target_probs, ConstTensorView draft_indptr,
                        ConstTensorView seed, ConstTensorView step) {
-  const DraftTensors drafts{.output_tokens = output_tokens,
-                            .num_accepted = num_accepted,
-                            .accepted_nodes = {},
-                            .tokens = draft_tokens,
-                            .tree_mask = {},
-                            .indptr = draft_indptr,
-                            .indptr_name = "draft_indptr"};
+  const DraftTensors drafts =
+      DraftTensors::chains(output_tokens, num_accepted, draft_tokens, draft_indptr);
   verify(ctx, "verify_stochastic", drafts, draft_probs, target_probs, seed, step);
 }
 
@@ -193,16 +188,9 @@ void verify_tree_stochastic(const ExecContext& ctx, TensorView output_tokens,
                             ConstTensorView target_probs, ConstTensorView tree_mask,
                             ConstTensorView node_indptr, ConstTensorView seed,
                             ConstTensorView step) {
-  HEDDLE_CHECK(accepted_nodes && tree_mask,
-               "verify_tree_stochastic: ", accepted_nodes ? "tree_mask" : "accepted_nodes",
-               " is absent");
-  const DraftTensors drafts{.output_tokens = output_tokens,
-                            .num_accepted = num_accepted,
-                            .accepted_nodes = accepted_nodes,
-                            .tokens = draft_tokens,
-                            .tree_mask = tree_mask,
-                            .indptr = node_indptr,
-                            .indptr_name = "node_indptr"};
+  const DraftTensors drafts =
+      DraftTensors::trees("verify_tree_stochastic", output_tokens, num_accepted, accepted_nodes,
+                          draft_tokens, tree_mask, node_indptr);
   verify(ctx, "verify_tree_stochastic", drafts, draft_probs, target_probs, seed, step);
 }
 

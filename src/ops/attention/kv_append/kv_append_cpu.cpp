@@ -1,4 +1,4 @@
-#include "heddle/core/dtype.h"
+#include "heddle/core/dispatch.h"
 
 #include "ops/attention/kv_append/kv_append_kernels.h"
 
@@ -23,47 +23,22 @@ void convert(const From* from, To* to, int64_t n) {
   if (rest != 0) store_f32_n(d, load_f32_n(d, from + i, rest), to + i, rest);
 }
 
-void f32_to_f16(const float* from, half* to, int64_t n) { convert(from, to, n); }
-void f32_to_bf16(const float* from, bfloat16* to, int64_t n) { convert(from, to, n); }
-void f16_to_f32(const half* from, float* to, int64_t n) { convert(from, to, n); }
-void f16_to_bf16(const half* from, bfloat16* to, int64_t n) { convert(from, to, n); }
-void bf16_to_f32(const bfloat16* from, float* to, int64_t n) { convert(from, to, n); }
-void bf16_to_f16(const bfloat16* from, half* to, int64_t n) { convert(from, to, n); }
+void convert_types(DType from_dtype, const void* from, DType to_dtype, void* to, int64_t n) {
+  dispatch_dtype<float, half, bfloat16>(from_dtype, "kv_append", [&]<class From>() {
+    dispatch_dtype<float, half, bfloat16>(to_dtype, "kv_append", [&]<class To>() {
+      convert(static_cast<const From*>(from), static_cast<To*>(to), n);
+    });
+  });
+}
 
 }  // namespace heddle::cpu::attention::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace heddle::cpu::attention {
-HWY_EXPORT(f32_to_f16);
-HWY_EXPORT(f32_to_bf16);
-HWY_EXPORT(f16_to_f32);
-HWY_EXPORT(f16_to_bf16);
-HWY_EXPORT(bf16_to_f32);
-HWY_EXPORT(bf16_to_f16);
-template <>
-void convert_row(const float* from, half* to, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(f32_to_f16)(from, to, n);
-}
-template <>
-void convert_row(const float* from, bfloat16* to, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(f32_to_bf16)(from, to, n);
-}
-template <>
-void convert_row(const half* from, float* to, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(f16_to_f32)(from, to, n);
-}
-template <>
-void convert_row(const half* from, bfloat16* to, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(f16_to_bf16)(from, to, n);
-}
-template <>
-void convert_row(const bfloat16* from, float* to, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(bf16_to_f32)(from, to, n);
-}
-template <>
-void convert_row(const bfloat16* from, half* to, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(bf16_to_f16)(from, to, n);
+HWY_EXPORT(convert_types);
+void convert_row(DType from_dtype, const void* from, DType to_dtype, void* to, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(convert_types)(from_dtype, from, to_dtype, to, n);
 }
 }  // namespace heddle::cpu::attention
 #endif

@@ -2,10 +2,11 @@
 
 #include <cstdint>
 
+#include "heddle/core/dtype.h"
+
 namespace heddle::cpu::attention {
 
-/// to[i] = To(from[i]), i < n: rounded once, to nearest, ties to even.
-template <class From, class To>
-void convert_row(const From* from, To* to, int64_t n);
+/// to [n] = from [n] of another dtype, both f32|f16|bf16: rounded once, to nearest, ties to even.
+void convert_row(DType from_dtype, const void* from, DType to_dtype, void* to, int64_t n);
 
 }  // namespace heddle::cpu::attention

@@ -35,7 +35,7 @@ void store_row(const From* from, To* to, int64_t n) {
   if constexpr (std::is_same_v<From, To>) {
     std::memcpy(to, from, static_cast<size_t>(n) * sizeof(To));
   } else {
-    convert_row(from, to, n);
+    convert_row(kDType<From>, from, kDType<To>, to, n);
   }
 }
 
