@@ -28,7 +28,7 @@ inline constexpr auto kNothingMore = [](StagedArrays& /*arrays*/) {};
 /// go.
 struct StepBatch {
   /// Sequences at the front that have one token each, which was drawn: on a GPU they take other
-  /// paths than tokens of prompts (docs/numerics.md). On the CPU there is one path, and it is 0.
+  /// paths than tokens of prompts (docs/numerics.md). Not read on the CPU, which has one path.
   int64_t num_decode = 0;
   std::vector<int32_t> token_ids;  // [num_tokens]
   /// [num_tokens], or empty: where in what was drawn before the token is, -1: in token_ids. For
