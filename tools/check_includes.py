@@ -325,7 +325,7 @@ def self_test():
         ("src/ops/attention/attention.cpp", '"heddle/ops/norm.h"'),
         ("src/ops/lora/lora_c.cpp", '"capi/guard.h"'),
         ("src/ops/lora/lora_c.cpp", '"heddle/ops/norm.h"'),
-        ("src/capi/test/rows/lora_rows.h", '"heddle/ops/lora.h"'),
+        ("src/capi/test/rows/lora_rows.cpp", '"heddle/ops/lora.h"'),
         ("src/ops/lora/lora_python.cpp", "<nanobind/nanobind.h>"),
         ("src/ops/lora/lora_python.cpp", '"bindings/call.h"'),
         ("src/ops/lora/lora_python.cpp", '"ops/lora/table_python.h"'),

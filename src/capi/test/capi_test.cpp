@@ -1,7 +1,6 @@
 // What every function of the C interface shares: status, message, context, tensors.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>

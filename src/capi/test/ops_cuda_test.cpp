@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/core/cuda_context.h"
+#include "heddle/ops/attention.h"
 
 #include "capi/test/ops_test_body.h"
 #include "device_mirror.h"

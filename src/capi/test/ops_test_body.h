@@ -10,15 +10,7 @@
 
 #include "capi/last_error.h"
 #include "capi/test/capi_test_body.h"
-#include "capi/test/row.h"
-#include "capi/test/rows/attention_rows.h"
-#include "capi/test/rows/layer_rows.h"
-#include "capi/test/rows/linear_rows.h"
-#include "capi/test/rows/linear_site_rows.h"
-#include "capi/test/rows/lora_rows.h"
-#include "capi/test/rows/metadata_rows.h"
-#include "capi/test/rows/sampling_rows.h"
-#include "capi/test/rows/speculation_rows.h"
+#include "capi/test/rows/rows.h"
 #include "mirror.h"
 
 namespace heddle::testing {

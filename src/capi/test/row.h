@@ -117,14 +117,16 @@ auto passed(Value& value) {
   }
 }
 
-/// The C argument of `arg` changed by a function of it, or another value.
-template <class Arg, class Change>
+/// The C argument of `arg`; where it is changed, a function of it, or another value.
+template <bool is_changed, class Arg, class Change>
 struct Changed {
   Arg arg;
   Change change;
 
   auto c(heddle_context* context, PlacedTensors& all) const {
-    if constexpr (requires { change(arg.c(context, all)); }) {
+    if constexpr (!is_changed) {
+      return arg.c(context, all);
+    } else if constexpr (requires { change(arg.c(context, all)); }) {
       return change(arg.c(context, all));
     } else {
       return change;
@@ -161,7 +163,7 @@ class RowOf {
   template <size_t at, class Change>
   RowOf refuses(std::string message, Change change, RunsOn where = RunsOn::kBoth) && {
     const auto args = [&]<size_t... i>(std::index_sequence<i...>) {
-      return std::tuple{changed_if<i == at>(std::get<i>(args_), change)...};
+      return std::tuple{Changed<i == at, Args, Change>{std::get<i>(args_), change}...};
     }
     (std::index_sequence_for<Args...>());
     row_.refused.push_back({std::move(message), call(c_, args), where});
@@ -193,14 +195,6 @@ class RowOf {
         return failed.status;
       }
     };
-  }
-  template <bool is_changed, class Arg, class Change>
-  static auto changed_if(const Arg& arg, const Change& change) {
-    if constexpr (is_changed) {
-      return Changed<Arg, Change>{arg, change};
-    } else {
-      return arg;
-    }
   }
 
   C c_;

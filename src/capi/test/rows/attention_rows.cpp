@@ -1,5 +1,3 @@
-#pragma once
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,14 +6,15 @@
 #include "heddle/ops/attention.h"
 #include "heddle/ops/kv_cache.h"
 
-#include "capi/test/row.h"
+#include "capi/test/rows/rows.h"
 
 // Two sequences of 5 and 3 tokens on pages of 4, with 2 kv heads of dimension 16.
 
 namespace heddle::testing {
+namespace {
 
 /// Two views as the keys and values of a cache.
-inline auto cache_of(CallTensor::Use use) {
+auto cache_of(CallTensor::Use use) {
   return made(
       [](auto*, DLTensor* k, DLTensor* v) {
         heddle_paged_kv cache;
@@ -28,12 +27,12 @@ inline auto cache_of(CallTensor::Use use) {
       in<half>("cache.k", {4, 2, 4, 16}).used_as(use),
       in<half>("cache.v", {4, 2, 4, 16}).used_as(use));
 }
-inline auto table_of(const CallTensor& pages) {
+auto table_of(const CallTensor& pages) {
   return fields<heddle_page_table, PageTable>(in<int32_t>("page_indptr", {3}, {0, 2, 3}), pages,
                                               in<int64_t>("last_page_len", {2}, {1, 3}));
 }
 
-inline std::vector<Row> kv_cache_rows() {
+std::vector<Row> kv_cache_rows() {
   const auto cache = cache_of(CallTensor::Use::kInPlace);
   const auto table = table_of(in<int32_t>("pages", {3}, {3, 0, 2}));
   const auto k = in<half>("k", {8, 2, 16}), v = in<half>("v", {8, 2, 16}),
@@ -56,7 +55,7 @@ inline std::vector<Row> kv_cache_rows() {
 }
 
 /// Options that are no defaults.
-inline auto attention_options(CallTensor tree_mask, CallTensor tree_mask_indptr) {
+auto attention_options(CallTensor tree_mask, CallTensor tree_mask_indptr) {
   return made(
       [](auto*, DLTensor* mask, DLTensor* indptr) {
         heddle_attention_options options;
@@ -78,7 +77,7 @@ inline auto attention_options(CallTensor tree_mask, CallTensor tree_mask_indptr)
 }
 
 /// batch_decode of the second of two layers of pages by address.
-inline Row decode_by_address() {
+Row decode_by_address() {
   constexpr int64_t kPageBytes = int64_t{2} * 2 * 2 * 4 * 16 * sizeof(half);
   const auto cache = made(
       [](auto*, DLTensor*) {
@@ -98,7 +97,9 @@ inline Row decode_by_address() {
       });
 }
 
-inline std::vector<Row> attention_rows() {
+}  // namespace
+
+std::vector<Row> attention_rows() {
   const auto cache = cache_of(CallTensor::Use::kRead);
   const auto table = table_of(in<int32_t>("pages", {3}, {3, 0, 2}));
   const auto o = out<half>("o", {8, 4, 16}), q = in<half>("q", {8, 4, 16});

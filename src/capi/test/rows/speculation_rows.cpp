@@ -1,5 +1,3 @@
-#pragma once
-
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -9,12 +7,13 @@
 #include "heddle/ops/mamba.h"
 #include "heddle/ops/speculation.h"
 
-#include "capi/test/row.h"
+#include "capi/test/rows/rows.h"
 
 namespace heddle::testing {
+namespace {
 
 /// A count on the device, or where its tensor is absent `value`.
-inline auto count_of(const char* name, int32_t on_device, int64_t value) {
+auto count_of(const char* name, int32_t on_device, int64_t value) {
   return made(
       [=](auto*, DLTensor* t) {
         return heddle_count{value, t};
@@ -22,10 +21,10 @@ inline auto count_of(const char* name, int32_t on_device, int64_t value) {
       [=](auto&, TensorView t) { return t ? Count(t) : Count(value); },
       in<int32_t>(name, {1}, {on_device}).optional());
 }
-inline auto drafts_of(CallTensor indptr, bool reject_placeholders) {
+auto drafts_of(CallTensor indptr, bool reject_placeholders) {
   return fields<heddle_drafts, Drafts>(2, std::move(indptr), reject_placeholders);
 }
-inline auto block_state() {
+auto block_state() {
   return fields<heddle_kv_block_state, KvBlockState>(
       in_place<int64_t>("last_kv_block_offset", {1}, {0}),
       in_place<int64_t>("kv_length_offsets", {1}, {5}),
@@ -36,7 +35,7 @@ inline auto block_state() {
 
 /// One request with two drafts, of which the first is confirmed; five tokens in blocks 4 9 3 of
 /// two.
-inline std::vector<Row> speculation_rows_of_a_step() {
+std::vector<Row> speculation_rows_of_a_step() {
   const auto input = in<int32_t>("input_tokens", {3}, {1, 7, 3}),
              output = in<int32_t>("output_tokens", {1, 3}, {7, 5, 6}),
              required = in<int32_t>("required_logit_indices", {3}, {10, 11, 12});
@@ -96,7 +95,7 @@ inline std::vector<Row> speculation_rows_of_a_step() {
 
 /// One layer, two slots, one draft: request 0 has slot 1 and an accepted draft, request 1 no slot,
 /// and request 2 is padding.
-inline Row mamba_row() {
+Row mamba_row() {
   const auto copy = [](int32_t num_states, bool has_states) {
     return [=](auto* context, auto* to0, auto* to1, auto* from0, auto* from1, auto*... rest) {
       DLTensor* const to[] = {to0, to1};
@@ -126,7 +125,9 @@ inline Row mamba_row() {
       .refuses_call("current_states is NULL", copy(2, false));
 }
 
-inline std::vector<Row> speculation_rows() {
+}  // namespace
+
+std::vector<Row> speculation_rows() {
   std::vector<Row> rows = speculation_rows_of_a_step();
   const auto drafts = out<int32_t>("draft_tokens", {1, 2}),
              tokens = in<int32_t>("tokens", {1, 8}, {7, 8, 1, 7, 8, 2, 7, 8});

@@ -1,5 +1,3 @@
-#pragma once
-
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,12 +6,13 @@
 #include "heddle/c_api.h"
 #include "heddle/ops/metadata.h"
 
-#include "capi/test/row.h"
+#include "capi/test/rows/rows.h"
 
 namespace heddle::testing {
+namespace {
 
 /// The conversions with a fill value, and a total for the one that takes it, or without.
-inline std::vector<Row> conversion_rows(bool has_fill) {
+std::vector<Row> conversion_rows(bool has_fill) {
   static constexpr int64_t kFill = -7, kTotal = 3, kWrongTotal = 4;
   const auto given = [&](const int64_t& value) {
     return both(has_fill ? &value : nullptr, has_fill ? std::optional(value) : std::nullopt);
@@ -36,7 +35,7 @@ inline std::vector<Row> conversion_rows(bool has_fill) {
 }
 
 /// Of three requests, of which the last is padding.
-inline auto batch_outputs() {
+auto batch_outputs() {
   const auto ints = [](const char* name, std::vector<int64_t> shape) {
     return out<int32_t>(name, std::move(shape)).optional();
   };
@@ -54,8 +53,8 @@ inline auto batch_outputs() {
       ints("overflow", {1}));
 }
 /// With pages as a table, or ragged, and with numbers that are no defaults.
-inline Row prepare_batch_row(const char* name, const CallTensor& table, const CallTensor& pages,
-                             const CallTensor& indptr) {
+Row prepare_batch_row(const char* name, const CallTensor& table, const CallTensor& pages,
+                      const CallTensor& indptr) {
   const auto ints = [](const char* tensor, std::vector<int32_t> values) {
     return in<int32_t>(tensor, {int64_t(values.size())}, values).optional();
   };
@@ -69,7 +68,9 @@ inline Row prepare_batch_row(const char* name, const CallTensor& table, const Ca
       .refuses<1>("inputs is NULL", nullptr);
 }
 
-inline std::vector<Row> metadata_rows() {
+}  // namespace
+
+std::vector<Row> metadata_rows() {
   std::vector<Row> rows = conversion_rows(false);
   for (Row& filled : conversion_rows(true)) rows.push_back(std::move(filled));
   rows.push_back(

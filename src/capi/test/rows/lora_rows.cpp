@@ -1,5 +1,3 @@
-#pragma once
-
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,22 +7,14 @@
 #include "heddle/c_api.h"
 #include "heddle/ops/lora.h"
 
-#include "capi/test/row.h"
+#include "capi/test/rows/rows.h"
+#include "capi/test/rows/weights.h"
 
 namespace heddle::testing {
+namespace {
 
-inline constexpr int64_t kLoraTokens = 9, kLoraIn = 256, kLoraOut = 96;
-inline constexpr int32_t kLoraRank = 8, kLoraSlots = 3;
-
-/// Some rows have no adapter; slot 1 has no weights in adapter tables.
-inline auto ids_batch() {
-  return fields<heddle_lora_batch, LoraBatch>(
-      in<int64_t>("slot_ids", {kLoraTokens}, {0, -1, 2, 2, 1, 0, 1, 2, 0}).optional(), absent(),
-      absent(), absent(), in<float>("row_scale", {kLoraTokens}).optional(), absent(), absent(),
-      absent(), absent(), both(nullptr, std::nullopt));
-}
 /// Token t has the pairs [2 t, 2 t + 2).
-inline auto pairs_batch(const int64_t* max_pairs) {
+auto pairs_batch(const int64_t* max_pairs) {
   std::vector<int32_t> starts;
   for (int32_t t = 0; t <= kLoraTokens; ++t) starts.push_back(2 * t);
   return fields<heddle_lora_batch, LoraBatch>(
@@ -37,87 +27,18 @@ inline auto pairs_batch(const int64_t* max_pairs) {
       both(max_pairs, max_pairs == nullptr ? std::nullopt : std::optional(*max_pairs)));
 }
 
-/// An adapter table of the C interface while it lives, with the functions of CppAdapterTable.
-class CAdapterTable : public heddle_lora_table {
- public:
-  CAdapterTable(heddle_context* context, const std::vector<int64_t>& features, DType dtype,
-                LoraLayout layout_of_table, LoraAlignment fit) {
-    const auto create = fit == LoraAlignment::kNone ? heddle_adapter_table_create
-                                                    : heddle_adapter_table_create_aligned;
-    heddle_adapter_table* made = nullptr;
-    check(create(context, &made, kLoraSlots, features.data(), int32_t(features.size()), kLoraRank,
-                 c_dtype(dtype), heddle_lora_layout(layout_of_table)));
-    owned_.reset(made);
-    heddle_lora_table_init(this);
-    adapters = made;
-  }
-  void set(heddle_context* context, int32_t slot, int32_t slice, const DLTensor* weight,
-           float scale) {
-    check(heddle_adapter_table_set(context, owned_.get(), slot, slice, weight, scale));
-  }
-  void clear(heddle_context* context, int32_t slot) {
-    check(heddle_adapter_table_clear(context, owned_.get(), slot));
-  }
-
- private:
-  struct Destroy {
-    void operator()(heddle_adapter_table* table) const { heddle_adapter_table_destroy(table); }
-  };
-  static void check(heddle_status status) {
-    if (status != HEDDLE_OK) throw FailedArgument{status};
-  }
-
-  std::unique_ptr<heddle_adapter_table, Destroy> owned_;
-};
-struct CppAdapterTable {
-  std::unique_ptr<AdapterTable> owned;
-
-  CppAdapterTable(const ExecContext& ctx, const std::vector<int64_t>& features, DType dtype,
-                  LoraLayout layout, LoraAlignment fit)
-      : owned(std::make_unique<AdapterTable>(ctx, kLoraSlots, features, kLoraRank, dtype, layout,
-                                             fit)) {}
-  void set(const ExecContext& ctx, int32_t slot, int32_t slice, TensorView weight, float scale) {
-    owned->set(ctx, slot, slice, weight, scale);
-  }
-  void clear(const ExecContext& ctx, int32_t slot) { owned->clear(ctx, slot); }
-  operator LoraTable() const { return owned->view(); }  // NOLINT(google-explicit-constructor)
-};
-
-/// A table with a slice for each weight: slots 0 and 2 have them, slot 1 had them. Where the rank
-/// is major, the half A, it is aligned.
-template <class Table>
-auto table_maker(std::vector<int64_t> features, DType dtype, LoraLayout layout) {
-  return [=](auto&& context, auto... weights) {
-    const bool is_aligned = layout == LoraLayout::kRankMajor;
-    Table table(context, features, dtype, layout,
-                is_aligned ? LoraAlignment::k16Bytes : LoraAlignment::kNone);
-    for (int32_t slot = 0; slot < kLoraSlots; ++slot) {
-      int32_t slice = 0;
-      (table.set(context, slot, slice++, weights, float(slot) + 0.5f), ...);
-    }
-    table.clear(context, 1);
-    return table;
-  };
-}
-template <class... Weights>
-auto adapters(DType dtype, LoraLayout layout, const Weights&... weights) {
-  const size_t axis = layout == LoraLayout::kRankMajor ? 1 : 0;
-  const std::vector<int64_t> features{weights.shape[axis]...};
-  return made(table_maker<CAdapterTable>(features, dtype, layout),
-              table_maker<CppAdapterTable>(features, dtype, layout), weights...);
-}
 /// The halves of a site of one slice.
-inline auto half_a() {
+auto half_a() {
   return adapters(DType::kFloat16, LoraLayout::kRankMajor,
                   in<half>("weight", {kLoraRank, kLoraIn}));
 }
-inline auto half_b() {
+auto half_b() {
   return adapters(DType::kFloat16, LoraLayout::kRankMinor,
                   in<half>("weight", {kLoraOut, kLoraRank}));
 }
 
 /// lora_shrink and lora_expand of each kind of weights.
-inline std::vector<Row> half_rows() {
+std::vector<Row> half_rows() {
   const auto shrink = [](const auto&... args) { lora_shrink(args...); };
   const auto expand = [](const auto&... args) { lora_expand(args...); };
   const auto h = out<float>("y", {kLoraTokens, kLoraRank});
@@ -205,8 +126,10 @@ inline std::vector<Row> half_rows() {
           ids_batch(), 0, 2.0f, true)};
 }
 
+}  // namespace
+
 /// lora_apply to a site of one slice, with a batch of each kind.
-inline std::vector<Row> lora_rows() {
+std::vector<Row> lora_rows() {
   const auto apply = [](auto* context, DLTensor* y, auto... args) {
     return heddle_lora_apply(context, &y, 1, args...);
   };

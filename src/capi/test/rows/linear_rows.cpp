@@ -1,5 +1,3 @@
-#pragma once
-
 #include <cstdint>
 #include <span>
 #include <string>
@@ -10,35 +8,12 @@
 #include "heddle/ops/embedding.h"
 #include "heddle/ops/linear.h"
 
-#include "capi/test/row.h"
+#include "capi/test/rows/rows.h"
+#include "capi/test/rows/weights.h"
 
 namespace heddle::testing {
 
-/// Small random bytes, which are finite weights of every type.
-inline std::vector<uint8_t> stored_weights(WeightType type, int64_t num_weights) {
-  std::vector<uint8_t> stored(stored_bytes(type, num_weights));
-  for (uint8_t& byte : stored) byte = static_cast<uint8_t>(random_int(0, 50));
-  return stored;
-}
-/// A random Q4_1 weight; `name` is what errors call its data.
-inline auto packed_weight(std::string name, int64_t out_features, int64_t in_features) {
-  constexpr WeightType kType = WeightType::kQ4_1;
-  const std::vector<uint8_t> stored = stored_weights(kType, out_features * in_features);
-  std::vector<uint8_t> packed(packed_bytes(kType, out_features, in_features));
-  pack_rows({}, std::as_writable_bytes(std::span(packed)), kType, out_features, in_features, 0,
-            out_features, std::as_bytes(std::span(stored)));
-  const auto size = int64_t(packed.size());
-  return made(
-      [=](auto*, DLTensor* data) {
-        return heddle_packed_weight{HEDDLE_Q4_1, out_features, in_features, data};
-      },
-      [=](auto&, TensorView data) {
-        return PackedWeight{kType, out_features, in_features, data.raw()};
-      },
-      in<uint8_t>(std::move(name), {size}, std::move(packed)).checked_by_c());
-}
-
-inline std::vector<Row> linear_rows() {
+std::vector<Row> linear_rows() {
   constexpr int64_t kOut = 20, kIn = 64;
   constexpr WeightType kType = WeightType::kQ4_1;
   const std::vector<uint8_t> stored = stored_weights(kType, kOut * kIn);

@@ -1,5 +1,3 @@
-#pragma once
-
 #include <vector>
 
 #include "heddle/c_api.h"
@@ -8,11 +6,12 @@
 #include "heddle/ops/norm.h"
 #include "heddle/ops/rope.h"
 
-#include "capi/test/row.h"
+#include "capi/test/rows/rows.h"
 
 namespace heddle::testing {
+namespace {
 
-inline std::vector<Row> norm_rows() {
+std::vector<Row> norm_rows() {
   const auto x = in<half>("input", {3, 40}), weight = in<half>("weight", {40}),
              y = out<half>("output", {3, 40}), y8 = out<float8_e4m3>("output", {3, 40}),
              residual = in_place<half>("residual", {3, 40});
@@ -32,7 +31,7 @@ inline std::vector<Row> norm_rows() {
               residual, x, weight, per_row)};
 }
 
-inline std::vector<Row> rope_rows() {
+std::vector<Row> rope_rows() {
   heddle_rope_params params;
   heddle_rope_params_init(&params);
   params.theta = 5e5;
@@ -52,7 +51,9 @@ inline std::vector<Row> rope_rows() {
               both(nullptr, RopeParams()))};
 }
 
-inline std::vector<Row> layer_rows() {
+}  // namespace
+
+std::vector<Row> layer_rows() {
   const auto y = out<bfloat16>("y", {3, 17}), gate = in<bfloat16>("gate", {3, 17}),
              up = in<bfloat16>("up", {3, 17});
   std::vector<Row> rows{

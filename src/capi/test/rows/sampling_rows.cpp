@@ -1,16 +1,14 @@
-#pragma once
-
 #include <vector>
 
 #include "heddle/c_api.h"
 #include "heddle/ops/sampling.h"
 #include "heddle/ops/verify.h"
 
-#include "capi/test/row.h"
+#include "capi/test/rows/rows.h"
 
 namespace heddle::testing {
 
-inline std::vector<Row> sampling_rows() {
+std::vector<Row> sampling_rows() {
   const auto logits = in<float>("logits", {4, 50});
   const auto ids = out<int32_t>("token_ids", {4});
   const auto logprobs = out<float>("logprobs", {4});
@@ -45,7 +43,7 @@ inline std::vector<Row> sampling_rows() {
 
 /// Two requests: drafts 1, 2 one after the other, and draft 0. The target is certain of 1, 2, 0 and
 /// of 2, 1.
-inline std::vector<Row> verify_rows() {
+std::vector<Row> verify_rows() {
   const auto tokens = out<int32_t>("output_tokens", {2, 3}),
              count = out<int32_t>("num_accepted", {2}),
              nodes = out<int32_t>("accepted_nodes", {2, 2}),

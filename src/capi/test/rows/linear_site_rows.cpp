@@ -1,5 +1,3 @@
-#pragma once
-
 #include <optional>
 #include <string>
 #include <utility>
@@ -8,17 +6,18 @@
 #include "heddle/c_linear_site.h"
 #include "heddle/ops/linear_site.h"
 
-#include "capi/test/rows/linear_rows.h"
-#include "capi/test/rows/lora_rows.h"
+#include "capi/test/rows/rows.h"
+#include "capi/test/rows/weights.h"
 
 namespace heddle::testing {
+namespace {
 
 /// A slice of a site in C, with its packed weight where it has one.
 struct CSlice {
   heddle_linear_slice slice;
   std::optional<heddle_packed_weight> packed{};
 };
-inline auto dense_slice(const std::string& slice, int64_t out_features, CallTensor bias) {
+auto dense_slice(const std::string& slice, int64_t out_features, CallTensor bias) {
   return made(
       [](auto*, auto... t) {
         return CSlice{{t..., nullptr}};
@@ -29,7 +28,7 @@ inline auto dense_slice(const std::string& slice, int64_t out_features, CallTens
           .null_says(slice + ".weight and " + slice + ".packed are NULL"),
       std::move(bias));
 }
-inline auto packed_slice(int64_t out_features) {
+auto packed_slice(int64_t out_features) {
   const auto weight = packed_weight("slices[0].packed.data", out_features, kLoraIn);
   return made(
       [](auto*, DLTensor* y, heddle_packed_weight packed) {
@@ -41,7 +40,9 @@ inline auto packed_slice(int64_t out_features) {
       out<float>("slices[0].y", {kLoraTokens, out_features}), weight);
 }
 
-inline std::vector<Row> site_rows() {
+}  // namespace
+
+std::vector<Row> site_rows() {
   // Without adapters, or with what follows path.
   const auto run = [](auto* context, auto* first, auto* second, auto* x, auto path, auto... with) {
     heddle_linear_slice slices[] = {first->slice, second->slice};
