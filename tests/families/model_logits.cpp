@@ -123,14 +123,14 @@ class Runner {
       const auto adapter = model::open_adapter(folder, files.config());
       adapter->load();
       adapter->check_fits(files.config().dims());
-      slots_[name] = runner_.add_adapter(runner_.prepare_adapter(*adapter));
-      adapters_[name] = std::make_shared<KnownAdapter>(
-          KnownAdapter{.path = folder,
-                       .bounds = {},
-                       .text = {},
-                       .invocation = adapter->invocation_tokens(),
-                       .has_embedding = !adapter->embedding().is_empty(),
-                       .found = {}});
+      const auto known = std::make_shared<KnownAdapter>();
+      known->path = folder;
+      known->invocation = adapter->invocation_tokens();
+      known->has_embedding = !adapter->embedding().is_empty();
+      known->data = runner_.adapters().prepare(*adapter);
+      runner_.add_adapter(known->data);
+      slots_[name] = *known->data.slot;
+      adapters_[name] = known;
     }
   }
 

@@ -22,7 +22,7 @@ class AnswerForm {
   /// The bytes with which a stream begins.
   [[nodiscard]] virtual std::string begin() { return {}; }
   /// What an event of a row adds to the stream.
-  [[nodiscard]] virtual std::string chunk(size_t row, const Event& event) = 0;
+  [[nodiscard]] virtual std::string added(size_t row, const Event& event) = 0;
   /// The bytes with which a stream ends, when all rows have.
   [[nodiscard]] virtual std::string end(std::span<const Completion> rows) = 0;
   /// The end of a stream in which something went wrong.

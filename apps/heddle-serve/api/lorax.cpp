@@ -111,7 +111,7 @@ class LoraxForm final : public AnswerForm {
  public:
   LoraxForm(const LoraxGeneration& request, bool in_list) : request_(request), in_list_(in_list) {}
 
-  std::string chunk(size_t, const Event& event) override {
+  std::string added(size_t, const Event& event) override {
     std::string bytes;
     const DrawnTokens& tokens = event.tokens;
     const size_t count = tokens.ids.size();

@@ -153,7 +153,7 @@ class ChatForm final : public OpenAiForm {
     return bytes;
   }
 
-  std::string chunk(size_t row, const Event& event) override {
+  std::string added(size_t row, const Event& event) override {
     std::string bytes;
     const bool has_tokens = generation_.logprobs && !event.tokens.ids.empty();
     const bool has_ids = generation_.return_token_ids && !event.tokens.ids.empty();
@@ -198,7 +198,7 @@ class CompletionForm final : public OpenAiForm {
  public:
   using OpenAiForm::OpenAiForm;
 
-  std::string chunk(size_t row, const Event& event) override {
+  std::string added(size_t row, const Event& event) override {
     const bool has_tokens = !event.tokens.ids.empty() && request(row).tell_tokens;
     if (event.text.empty() && !has_tokens && !event.completion) return {};
     std::string text = event.text;

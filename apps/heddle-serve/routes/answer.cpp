@@ -123,7 +123,7 @@ class Run {
     if (has_failed) {
       failed_ = error_of(*event.completion, service_.names());
     } else if (generation_.stream) {
-      bytes += form_.chunk(i, event);
+      bytes += form_.added(i, event);
     }
     if (!event.completion) return;
     ++num_ended_;

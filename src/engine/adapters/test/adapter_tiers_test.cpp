@@ -1,10 +1,13 @@
 // Adapters in three tiers: more of them than the device has memory for, and than the host has
 // copies of; on the CPU there are no copies.
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <new>
 #include <optional>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -135,6 +138,43 @@ TEST_F(AdapterTiersTest, NamesComeAndGoWhileRowsWait) {
     const std::string& error = outcomes[i].completion.error;
     if (error.find("bytes of adapter memory") != std::string::npos) continue;  // x has taken it
     testing::expect_same(outcomes[i].completion, wanted(name, max_tokens), name);
+  }
+}
+
+/// A thread finds adapters and tokenizes while the engine loads, evicts and forgets them.
+TEST_F(AdapterTiersTest, RequestsAreEncodedWhileOthersRun) {
+  constexpr int kNumAdapters = 12, kNumRequests = 60;
+  write_all(kNumAdapters);
+  Engine engine = this->engine(4, 3, 4);
+  std::vector<Request> requests;
+  for (int i = 0; i < kNumRequests; ++i) {
+    requests.push_back(request(name_of(testing::random_int(0, kNumAdapters - 1)), 5));
+  }
+  std::mutex mutex;
+  std::deque<EncodedRequest> encoded;
+  std::thread encoding([&] {
+    for (const Request& request : requests) {
+      EncodedRequest next = engine.encode(request);
+      const std::lock_guard lock(mutex);
+      encoded.push_back(std::move(next));
+    }
+  });
+  std::vector<testing::Outcome> outcomes(requests.size());
+  for (size_t num_submitted = 0; num_submitted < requests.size() || engine.num_unfinished() > 0;) {
+    {
+      const std::lock_guard lock(mutex);
+      for (; !encoded.empty(); encoded.pop_front(), ++num_submitted) {
+        (void)engine.submit(std::move(encoded.front()));
+      }
+    }
+    (void)engine.remove_adapter(name_of(testing::random_int(0, kNumAdapters - 1)));
+    step(engine, outcomes);
+  }
+  encoding.join();
+  testing::expect_idle(engine);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const std::string& name = requests[i].adapter;
+    testing::expect_same(outcomes[i].completion, wanted(name, 5), name);
   }
 }
 
