@@ -8,8 +8,8 @@
 
 namespace heddle::cpu {
 
-/// A Count as kernels take it: read where it lies and clamped to [0, limit]. The caller has checked
-/// it with check_count.
+/// A Count as kernels of any device take it: read where it lies and clamped to [0, limit]. The
+/// caller has checked it with check_count.
 class CountReader {
  public:
   /// A count that is not given reads as its limit.
@@ -19,12 +19,12 @@ class CountReader {
         on_device_(count.on_device()),
         element_(count.tensor()) {}
 
-  [[nodiscard]] int64_t limit() const { return limit_; }
-  [[nodiscard]] bool on_device() const { return on_device_; }
-  [[nodiscard]] int64_t host_value() const { return value_; }  // unless on_device()
-  [[nodiscard]] const IndexArray& element() const { return element_; }
-  [[nodiscard]] int64_t unclamped() const { return on_device_ ? element_[0] : value_; }
-  [[nodiscard]] int64_t read() const {
+  [[nodiscard]] constexpr int64_t limit() const { return limit_; }
+  [[nodiscard]] constexpr bool on_device() const { return on_device_; }
+  [[nodiscard]] constexpr int64_t host_value() const { return value_; }  // unless on_device()
+  [[nodiscard]] constexpr const IndexArray& element() const { return element_; }
+  [[nodiscard]] constexpr int64_t unclamped() const { return on_device_ ? element_[0] : value_; }
+  [[nodiscard]] constexpr int64_t read() const {
     const int64_t value = unclamped();
     return value < 0 ? 0 : value < limit_ ? value : limit_;
   }

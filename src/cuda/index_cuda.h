@@ -87,17 +87,15 @@ __device__ void store_if(bool in_range, IndexVector<std::byte, IndexLayout::kMix
   }
 }
 
-/// The lower 32 bits of element i, which is all of an i32.
-template <class Byte, IndexLayout kLayout>
-[[nodiscard]] __device__ uint32_t low_word(const IndexVector<Byte, kLayout>& a, int64_t i) {
-  return *reinterpret_cast<const uint32_t*>(a.address(i));
+/// The lower 32 bits of an index, which is all of an i32.
+[[nodiscard]] __device__ inline uint32_t low_word(const std::byte* at) {
+  return *reinterpret_cast<const uint32_t*>(at);
 }
-/// Brings the line of element i into the first cache, which a later load then finds there. Nothing
-/// waits for it.
-template <class Byte, IndexLayout kLayout>
-__device__ void touch(const IndexVector<Byte, kLayout>& a, int64_t i) {
-  int32_t ignored;
-  asm volatile("ld.global.b32 %0, [%1];" : "=r"(ignored) : "l"(a.address(i)));
+/// Brings the line of an index into the first cache, where a later load finds it. Nothing waits for
+/// it.
+__device__ inline void touch(const std::byte* at) {
+  [[maybe_unused]] int32_t ignored;
+  asm volatile("ld.global.b32 %0, [%1];" : "=r"(ignored) : "l"(at));
 }
 
 }  // namespace heddle::cuda

@@ -21,8 +21,8 @@ struct NextTokens {
   /// Row p: of the drafts from `first` on, those for which accepted(s) holds, -1 in place of the
   /// others.
   template <class Accepted>
-  void store_accepted(int64_t p, int64_t max_drafts, const cpu::IndexArray& tokens, int64_t first,
-                      const Accepted& accepted) const {
+  constexpr void store_accepted(int64_t p, int64_t max_drafts, const cpu::IndexArray& tokens,
+                                int64_t first, const Accepted& accepted) const {
     const cpu::MutableIndexArray row = accepted_tokens.row(p);
     int64_t count = 0;
     for (int64_t s = 0; s < max_drafts; ++s) {
@@ -33,7 +33,7 @@ struct NextTokens {
     accepted_counts.set(p, count);
   }
   /// Row p of a request without drafts.
-  void store_none_accepted(int64_t p, int64_t max_drafts) const {
+  constexpr void store_none_accepted(int64_t p, int64_t max_drafts) const {
     store_accepted(p, max_drafts, {}, 0, [](int64_t) { return false; });
   }
 };
@@ -50,6 +50,26 @@ struct PrepareParams {
   int64_t num_rows;
   int64_t num_accepted_rows;  // <= num_rows: those of accepted_tokens and accepted_counts
   bool write_prefill_rows;
+
+  /// What row p goes on with: output and required at last_one_indices[p], and the drafts whose mask
+  /// is set.
+  constexpr void prepare(int64_t p) const {
+    const int64_t last = last_one_indices[p], max_drafts = layout.max_drafts();
+    const int64_t decode_rows = num_decode.read();
+    const bool known = last >= 0 && last < layout.num_tokens();
+    next.sampled_tokens.set(p, known ? output_tokens[last] : kNoToken);
+    next.last_accepted_seq.set(p, known ? required_logit_indices[last] : -1);
+    if (p >= num_accepted_rows) return;
+    if (known && p < decode_rows) {
+      const TokenRange range = layout.tokens(p, decode_rows);
+      const int64_t first = range.begin + 1;
+      next.store_accepted(p, max_drafts, input_tokens, first, [&](int64_t s) {
+        return first + s < range.end && accepted_tokens_mask[first + s];
+      });
+    } else if (!known || write_prefill_rows) {
+      next.store_none_accepted(p, max_drafts);
+    }
+  }
 };
 
 namespace cpu::speculation {

@@ -45,7 +45,7 @@ void propose(const NgramParams& p, int64_t i, int64_t num_active) {
                                               tokens.step_bytes() / 4, length, p);
     if (found.n > 0) {
       begin = found.end + 1;
-      count = p.drafts_behind(found.end, length);
+      count = p.num_drafts_after(found.end, length);
     }
   }
   for (int64_t j = 0; j < p.max_drafts; ++j)

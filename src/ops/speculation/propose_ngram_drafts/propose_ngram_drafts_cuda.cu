@@ -18,42 +18,27 @@ namespace {
 
 constexpr int kLoadsAtOnce = 8;
 
-/// NgramParams.
-struct DeviceNgram {
-  MutableIndexRows draft_tokens;
-  MutableIndexVector num_drafts;
-  ConstIndexRows tokens;
-  ConstIndexVector lengths;
-  DeviceCount num_active;
-  int64_t max_tokens, max_drafts, min_ngram, max_ngram, max_length;
-  bool first;
+/// NgramParams, with what a launch adds.
+struct DeviceNgram : NgramParams {
   uint32_t blocks_per_row;
   NgramMeeting* meetings;  // [num_rows], null where a row has one block
 
   DeviceNgram(const NgramParams& p, uint32_t blocks, std::span<std::byte> exchange)
-      : draft_tokens(on_device(p.draft_tokens)),
-        num_drafts(on_device(p.num_drafts)),
-        tokens(on_device(p.tokens)),
-        lengths(on_device(p.lengths)),
-        num_active(on_device(p.num_active)),
-        max_tokens(p.max_tokens),
-        max_drafts(p.max_drafts),
-        min_ngram(p.min_ngram),
-        max_ngram(p.max_ngram),
-        max_length(p.max_length == 0 ? INT64_MAX : p.max_length),
-        first(p.match == NgramMatch::kFirst),
+      : NgramParams(p),
         blocks_per_row(blocks),
         meetings(blocks > 1 ? kNgramMeetings.words_in<NgramMeeting>(exchange) : nullptr) {}
+
+  [[nodiscard]] __device__ bool takes_first() const { return match == NgramMatch::kFirst; }
 };
 
 /// The length of an n-gram above what prefers one of its occurrences; the larger of two is the
 /// better one. 0: none.
 __device__ uint64_t key_of(const DeviceNgram& p, int64_t n, int64_t end) {
-  return static_cast<uint64_t>(n) << 32 | static_cast<uint32_t>(p.first ? ~end : end);
+  return static_cast<uint64_t>(n) << 32 | static_cast<uint32_t>(p.takes_first() ? ~end : end);
 }
 
 /// The best n-gram that ends with token `end`, which equals the last one.
-__device__ uint64_t ngram_at(const DeviceNgram& p, const ConstIndexVector& tokens, int64_t length,
+__device__ uint64_t ngram_at(const DeviceNgram& p, const cpu::IndexArray& tokens, int64_t length,
                              int64_t end) {
   const int64_t most = p.max_ngram < end + 1 ? p.max_ngram : end + 1;
   int64_t n = 0;
@@ -61,11 +46,11 @@ __device__ uint64_t ngram_at(const DeviceNgram& p, const ConstIndexVector& token
   return n >= p.min_ngram ? key_of(p, n, end) : 0;
 }
 
-/// Of tokens [begin, end), which lie in front of the last one. All threads of a block share them.
-__device__ uint64_t search(const DeviceNgram& p, const ConstIndexVector& tokens, int64_t length,
+/// Of tokens [begin, end), which lie before the last one. All threads of a block share them.
+__device__ uint64_t search(const DeviceNgram& p, const cpu::IndexArray& tokens, int64_t length,
                            int64_t begin, int64_t end) {
   uint64_t best = 0;
-  const uint32_t last = low_word(tokens, length - 1);
+  const uint32_t last = low_word(tokens.address(length - 1));
   for (int64_t at = begin + threadIdx.x; at < end; at += int64_t{kLoadsAtOnce} * blockDim.x) {
     uint32_t low[kLoadsAtOnce];
 #pragma unroll
@@ -128,7 +113,7 @@ __global__ void __launch_bounds__(kNgramThreads)
   const int64_t held = p.lengths[row], num_active = p.num_active.read();
   const int64_t clamped = held < 0 ? 0 : held < p.max_tokens ? held : p.max_tokens;
   const int64_t length = row < num_active ? clamped : 0;
-  const ConstIndexVector tokens = p.tokens.row(row);
+  const cpu::IndexArray tokens = p.tokens.row(row);
   const int64_t before_last = length - 1;
   const int64_t share = static_cast<uint32_t>(length + p.blocks_per_row - 1) /
                         static_cast<uint32_t>(p.blocks_per_row);
@@ -144,11 +129,9 @@ __global__ void __launch_bounds__(kNgramThreads)
   if (!meet(p, row, best)) return;
 
   const auto stored = static_cast<uint32_t>(best);
-  const int64_t at = static_cast<uint32_t>(p.first ? ~stored : stored);
-  const int64_t behind = length - 1 - at, left = p.max_length - length;
-  int64_t count = behind < p.max_drafts ? behind : p.max_drafts;
-  count = best == 0 || left < 0 ? 0 : left < count ? left : count;
-  const MutableIndexVector drafts = p.draft_tokens.row(row);
+  const int64_t at = static_cast<uint32_t>(p.takes_first() ? ~stored : stored);
+  const int64_t count = best == 0 ? 0 : p.num_drafts_after(at, length);
+  const cpu::MutableIndexArray drafts = p.draft_tokens.row(row);
   for (int64_t j = threadIdx.x; j < p.max_drafts; j += 32) {
     drafts.set(j, j < count ? tokens[at + 1 + j] : kNoToken);
   }

@@ -21,10 +21,10 @@ struct NgramParams {
   NgramMatch match;
 
   /// Drafts of a sequence of `length` tokens whose n-gram ended with token `end` before.
-  [[nodiscard]] int64_t drafts_behind(int64_t end, int64_t length) const {
-    const int64_t behind = length - 1 - end, left = max_length - length;
+  [[nodiscard]] constexpr int64_t num_drafts_after(int64_t end, int64_t length) const {
+    const int64_t after = length - 1 - end, left = max_length - length;
     const int64_t most = max_length == 0 || left >= max_drafts ? max_drafts : left > 0 ? left : 0;
-    return behind < most ? behind : most;
+    return after < most ? after : most;
   }
 };
 

@@ -15,7 +15,10 @@ void rewind_kv_cache(const ExecContext& ctx, const RewindParams& params) {
   parallel_for(ctx, num_active, grain, [&](int64_t begin, int64_t end) {
     int64_t place = 0;
     for (int64_t i = begin; i < end; ++i) {
-      place = rewind_request(params.kv, params.releases, i, params.rejected(i), place);
+      const KvRow row = params.kv.load(i);
+      const KvRewind rewind = params.kv.plan(row, params.rejected(i));
+      store_rewind(params.kv, params.releases, i, row, rewind, place);
+      place += rewind.num_released;
     }
     if (params.releases.listed) num_released = place;
   });

@@ -1,17 +1,54 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <span>
+#include <functional>
 
 #include "heddle/ops/speculation.h"
 
-#include "core/math.h"
 #include "cpu/count_reader.h"
 #include "cpu/index_array.h"
 #include "ops/speculation/shared/draft_layout.h"
 #include "ops/speculation/shared/mask_array.h"
 
 namespace heddle {
+
+/// The cache of one request.
+struct KvRow {
+  int64_t offset, length, count, last_id;
+};
+/// What a rewind makes of it. Int: i64, or i32 where no value comes near its ends.
+template <class Int>
+struct BasicKvRewind {
+  Int rejected;      // tokens
+  Int crossed;       // blocks that end with them
+  Int offset;        // of the last token, afterwards
+  Int left;          // blocks in use, afterwards
+  Int num_released;  // ids for the list
+};
+using KvRewind = BasicKvRewind<int64_t>;
+
+/// Of the blocks that are released after the last one, the first that the table has.
+template <class Int>
+[[nodiscard]] constexpr Int last_listed(Int count, Int max_blocks) {
+  return count - 2 < max_blocks - 1 ? count - 2 : max_blocks - 1;
+}
+/// Divides, by quotient(a, b), only where a rewind crosses more than one block, or the offset was
+/// wrong before.
+template <class Int, class Quotient>
+[[nodiscard]] constexpr BasicKvRewind<Int> plan_rewind(Int offset, Int count, Int rejected,
+                                                       Int max_blocks, Int block_size,
+                                                       const Quotient& quotient) {
+  const Int missing = rejected - offset;
+  Int crossed = missing > 0 ? 1 : 0;
+  if (missing > block_size) crossed = quotient(missing + block_size - 1, block_size);
+  Int moved = crossed * block_size - missing;
+  if (moved >= block_size) moved -= quotient(moved, block_size) * block_size;
+  if (crossed == 0) return {rejected, 0, moved, count, 0};
+  const Int left = count > crossed ? count - crossed : 0;
+  const Int listed = last_listed<Int>(count, max_blocks) - left + 1;
+  return {rejected, crossed, moved, left, Int{count > 0} + (listed > 0 ? listed : 0)};
+}
 
 /// KvBlockState as kernels read and write it.
 struct KvBlocks {
@@ -32,10 +69,13 @@ struct KvBlocks {
         max_blocks(state.kv_block_ids.size(1)),
         block_size(block_size_tokens) {}
 
-  /// Blocks that end when the last `rejected` tokens of a request go whose last one lies at
-  /// `offset` of its block.
-  [[nodiscard]] int64_t blocks_crossed(int64_t offset, int64_t rejected) const {
-    return offset < rejected ? ceil_div(rejected - offset, block_size) : 0;
+  [[nodiscard]] constexpr KvRow load(int64_t i) const {
+    return {last_offset[i], length[i], count[i], last_id[i]};
+  }
+  template <class Quotient = std::divides<>>
+  [[nodiscard]] constexpr KvRewind plan(const KvRow& row, int64_t rejected,
+                                        const Quotient& quotient = {}) const {
+    return plan_rewind<int64_t>(row.offset, row.count, rejected, max_blocks, block_size, quotient);
   }
 };
 
@@ -46,7 +86,7 @@ struct Releases {
   cpu::MutableIndexArray list;      // [capacity]
   cpu::MutableIndexArray list_size;
   int64_t num_last_ids, mask_size, capacity;
-  bool listed;  // whether the list or its size is asked for
+  bool listed;  // whether the list or its size is given
 
   explicit Releases(const ReleasedBlocks& released)
       : last_ids(released.blocks_to_release),
@@ -58,8 +98,13 @@ struct Releases {
         capacity(released.released_ids ? released.released_ids.size(0) : 0),
         listed(released.released_ids || released.num_released) {}
 
-  void put(int64_t place, int64_t id) const {
+  constexpr void put(int64_t place, int64_t id) const {
     if (place < capacity) list.set(place, id);
+  }
+  /// What a row that is not active gets.
+  constexpr void store_padding(int64_t i) const {
+    if (i < num_last_ids) last_ids.set(i, 0);
+    if (i < mask_size) mask.set(i, false);
   }
   /// What padding rows get, from `begin` to the end of the tensors.
   void clear_from(int64_t begin) const {
@@ -68,34 +113,29 @@ struct Releases {
   }
 };
 
-/// Takes the last `rejected` tokens of request i off its cache. The ids that it releases go to
-/// places [place, ...) of the list; returns the place behind them.
-inline int64_t rewind_request(const KvBlocks& kv, const Releases& out, int64_t i, int64_t rejected,
-                              int64_t place) {
-  const int64_t offset = kv.last_offset[i], last_id = kv.last_id[i];
-  const int64_t crossed = kv.blocks_crossed(offset, rejected);
-  // Modulo the block size; only an offset that was wrong before takes a division.
-  const int64_t moved = offset - rejected + crossed * kv.block_size;
-  kv.last_offset.set(i, moved < kv.block_size ? moved : moved % kv.block_size);
-  kv.length.set(i, kv.length[i] - rejected);
-  out.last_ids.set(i, last_id);
-  out.mask.set(i, crossed > 0);
-  if (crossed == 0) return place;
+/// Writes the cache of request i after its rewind, and its released ids to places [place, ...) of
+/// the list.
+constexpr void store_rewind(const KvBlocks& kv, const Releases& out, int64_t i, const KvRow& row,
+                            const KvRewind& rewind, int64_t place) {
+  if (rewind.offset != row.offset) kv.last_offset.set(i, rewind.offset);
+  if (rewind.rejected != 0) kv.length.set(i, row.length - rewind.rejected);
+  out.last_ids.set(i, row.last_id);
+  out.mask.set(i, rewind.crossed > 0);
+  if (rewind.crossed == 0) return;
 
   const cpu::MutableIndexArray ids = kv.ids.row(i);
-  const int64_t count = kv.count[i], left = count > crossed ? count - crossed : 0;
-  const int64_t last_entry = kv.max_blocks - 1;
+  const int64_t last_entry = kv.max_blocks - 1, left = rewind.left;
   const int64_t new_last = left - 1 < last_entry ? left - 1 : last_entry;
   kv.count.set(i, left);
   kv.last_id.set(i, left > 0 && new_last >= 0 ? ids[new_last] : kNoBlock);
-  if (count > 0) out.put(place++, last_id);
-  for (int64_t b = count - 2 < last_entry ? count - 2 : last_entry; b >= left; --b) {
+  if (row.count > 0) out.put(place++, row.last_id);
+  for (int64_t b = last_listed<int64_t>(row.count, kv.max_blocks); b >= left; --b) {
     out.put(place++, ids[b]);
   }
-  const int64_t used = count > 1 ? count : 1;  // entry 0 is cleared even where no block was in use
+  // Entry 0 is cleared even where no block was in use.
+  const int64_t used = row.count > 1 ? row.count : 1;
   for (int64_t b = left; b < used && b <= last_entry; ++b) ids.set(b, kNoBlock);
   if (used > kv.max_blocks && last_entry >= 0) ids.set(last_entry, kNoBlock);
-  return place;
 }
 
 struct RewindParams {
@@ -107,10 +147,15 @@ struct RewindParams {
   cpu::CountReader num_active;
   int64_t num_requests;
 
+  /// Requests, or rows of the releases if they are more.
+  [[nodiscard]] int64_t num_rows() const {
+    return std::max({num_requests, releases.num_last_ids, releases.mask_size});
+  }
   /// Tokens that request i has to give back.
-  [[nodiscard]] int64_t rejected(int64_t i) const {
-    if (prefill_status[i] == 1) return 0;
-    const int64_t drafts = layout.drafts(i), accepted = accepted_counts[i];
+  [[nodiscard]] constexpr int64_t rejected(int64_t i) const {
+    const int64_t status = prefill_status[i], accepted = accepted_counts[i];
+    const int64_t drafts = layout.drafts(i);
+    if (status == 1) return 0;
     return accepted < 0 ? drafts : accepted < drafts ? drafts - accepted : 0;
   }
 };

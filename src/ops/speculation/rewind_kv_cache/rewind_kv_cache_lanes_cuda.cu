@@ -63,8 +63,7 @@ SpeculationChoice rewind_kv_cache_by_lane_groups(const ExecContext& ctx,
                                                  const RewindParams& params) {
   const Releases& releases = params.releases;
   const DraftLayout& layout = params.layout;
-  const int64_t num_rows =
-      std::max({params.num_requests, releases.num_last_ids, releases.mask_size});
+  const int64_t num_rows = params.num_rows();
   uint64_t* const list_sums = list_sums_of(ctx.exchange);
   IndexPacker of_state, of_counts;
   GroupRewind p{.kv = make_group_kv(params.kv, releases, num_rows, of_state),

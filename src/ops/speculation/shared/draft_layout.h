@@ -13,7 +13,8 @@ struct TokenRange {
   int64_t begin, end;
 };
 
-/// Which tokens of a batch belong to which request, as kernels read it: Drafts and num_tokens.
+/// Which tokens of a batch belong to which request, as kernels of any device read it: Drafts and
+/// num_tokens.
 /// Whatever the starts hold, the ranges lie within [0, num_tokens).
 class DraftLayout {
  public:
@@ -24,39 +25,44 @@ class DraftLayout {
         num_tokens_(num_tokens),
         reject_placeholders_(drafts.reject_placeholders) {}
 
-  [[nodiscard]] int64_t num_tokens() const { return num_tokens_; }
-  [[nodiscard]] int64_t max_drafts() const { return max_drafts_; }
-  [[nodiscard]] const cpu::IndexArray& indptr() const { return indptr_; }
-  [[nodiscard]] int64_t num_starts() const { return num_starts_; }
-  [[nodiscard]] bool rejects_placeholders() const { return reject_placeholders_; }
+  [[nodiscard]] constexpr int64_t num_tokens() const { return num_tokens_; }
+  [[nodiscard]] constexpr int64_t max_drafts() const { return max_drafts_; }
+  [[nodiscard]] constexpr const cpu::IndexArray& indptr() const { return indptr_; }
+  [[nodiscard]] constexpr int64_t num_starts() const { return num_starts_; }
+  [[nodiscard]] constexpr bool rejects_placeholders() const { return reject_placeholders_; }
   /// Whether this draft stands for none.
-  [[nodiscard]] bool rejects(int64_t token) const {
+  [[nodiscard]] constexpr bool rejects(int64_t token) const {
     return reject_placeholders_ && token == kNoToken;
   }
 
   /// Drafts of decode request p.
-  [[nodiscard]] int64_t drafts(int64_t p) const {
+  [[nodiscard]] constexpr int64_t drafts(int64_t p) const {
     if (num_starts_ == 0) return max_drafts_;
     if (p + 1 >= num_starts_) return 0;
     const int64_t n = indptr_[p + 1] - indptr_[p];
     return n < 0 ? 0 : n < max_drafts_ ? n : max_drafts_;
   }
 
-  /// Request p of a batch whose first num_decode requests are decode requests.
-  [[nodiscard]] TokenRange tokens(int64_t p, int64_t num_decode) const {
-    const bool decode = p < num_decode;
-    const int64_t begin = decode ? base(p) : base(num_decode) + (p - num_decode);
-    if (begin < 0 || begin >= num_tokens_) return {0, 0};
-    const int64_t end = begin + 1 + (decode ? drafts(p) : 0);
-    return {begin, end < num_tokens_ ? end : num_tokens_};
-  }
-
- private:
-  [[nodiscard]] int64_t base(int64_t p) const {
+  /// Where the tokens of decode request p begin, or those after the last.
+  [[nodiscard]] constexpr int64_t base(int64_t p) const {
     if (num_starts_ == 0) return p * (1 + max_drafts_);
     return p + indptr_[p < num_starts_ ? p : num_starts_ - 1];
   }
+  /// Where those of request p begin, in a batch whose first num_decode requests are decode
+  /// requests.
+  [[nodiscard]] constexpr int64_t begin(int64_t p, int64_t num_decode) const {
+    const int64_t first = p < num_decode ? p : num_decode;  // one load, without a branch
+    return base(first) + (p - first);
+  }
+  /// All of them. Empty where it begins past the tokens.
+  [[nodiscard]] constexpr TokenRange tokens(int64_t p, int64_t num_decode) const {
+    const int64_t first = begin(p, num_decode);
+    if (first < 0 || first >= num_tokens_) return {0, 0};
+    const int64_t end = first + 1 + (p < num_decode ? drafts(p) : 0);
+    return {first, end < num_tokens_ ? end : num_tokens_};
+  }
 
+ private:
   cpu::IndexArray indptr_;
   int64_t num_starts_;  // 0: max_drafts_ for every request
   int64_t max_drafts_, num_tokens_;

@@ -77,7 +77,7 @@ class GroupRow {
   [[nodiscard]] __device__ BasicKvRewind<int32_t> plan(const GroupKv& kv, uint32_t rejected) const {
     return plan_rewind<int32_t>(static_cast<int32_t>(offset_.low), static_cast<int32_t>(count_.low),
                                 static_cast<int32_t>(rejected), static_cast<int32_t>(kv.max_blocks),
-                                static_cast<int32_t>(kv.block_size));
+                                static_cast<int32_t>(kv.block_size), GeneralQuotient{});
   }
   /// As load_last_used_id() does, of a small row. Reads again in cases that hardly occur.
   [[nodiscard]] __device__ int64_t last_used_id(const GroupKv& kv, uint32_t row,
@@ -97,7 +97,8 @@ class GroupRow {
 /// plan_rewind of a row that is not small.
 [[nodiscard]] inline __device__ KvRewind plan_large(const GroupKv& kv, const KvRow& row,
                                                     uint32_t rejected) {
-  return plan_rewind<int64_t>(row.offset, row.count, rejected, kv.max_blocks, kv.block_size);
+  return plan_rewind<int64_t>(row.offset, row.count, rejected, kv.max_blocks, kv.block_size,
+                              GeneralQuotient{});
 }
 [[nodiscard]] static __device__ __noinline__ uint32_t count_released(const GroupKv& kv, KvRow row,
                                                                      uint32_t rejected) {

@@ -15,14 +15,12 @@ class BasicMaskArray {
   BasicMaskArray() = default;
   explicit BasicMaskArray(const BasicTensorView<Byte>& t) : data_(t.raw()), step_(t.stride(0)) {}
 
-  [[nodiscard]] Byte* data() const { return data_; }
-  [[nodiscard]] int64_t step() const { return step_; }  // elements, which are bytes
-
+  [[nodiscard]] constexpr Byte* data() const { return data_; }
   [[nodiscard]] bool has_gaps() const { return data_ != nullptr && step_ != 1; }
 
-  bool operator[](int64_t i) const { return data_[i * step_] != std::byte{0}; }
-  void set(int64_t i, bool value) const {
-    if (data_ != nullptr) data_[i * step_] = std::byte{value};
+  constexpr bool operator[](int64_t i) const { return data_[i * step_] != std::byte{0}; }
+  constexpr void set(int64_t i, bool value) const {
+    if (data_ != nullptr) data_[i * step_] = static_cast<std::byte>(value);
   }
   /// Elements [begin, end) become false.
   void clear(int64_t begin, int64_t end) const {

@@ -13,7 +13,7 @@ inline void validate_blocks(const KvBlocks& kv, int64_t i, int64_t rejected) {
                ", expected 0 to max_blocks = ", kv.max_blocks);
   HEDDLE_CHECK(count == 0 || (offset >= 0 && offset < kv.block_size), "last_kv_block_offset[", i,
                "] is ", offset, ", expected 0 to below block_size_tokens = ", kv.block_size);
-  const int64_t crossed = kv.blocks_crossed(offset, rejected);
+  const int64_t crossed = kv.plan(kv.load(i), rejected).crossed;
   HEDDLE_CHECK(crossed <= count, "kv_block_counts[", i, "] is ", count, ", a rewind of ", rejected,
                " tokens releases ", crossed);
 }

@@ -6,36 +6,25 @@ namespace {
 constexpr int64_t kRequestsPerTask = 1024;  // some 10 us: less is not worth another thread
 
 /// Request p of num_active, of which the first num_decode are decode requests; padding from
-/// num_active on. Returns the place in the list of released blocks behind its own.
+/// num_active on. Returns the place in the list of released blocks after its own.
 int64_t step_request(const SpeculativeStepParams& params, int64_t p, int64_t num_decode,
                      int64_t num_active, int64_t place) {
   const VerifyParams& verify = params.verify;
-  const int64_t max_drafts = verify.layout.max_drafts();
   const TokenRange range = p < num_active ? verify.layout.tokens(p, num_decode) : TokenRange{0, 0};
   const int64_t last = verify_request(verify, range);
-  const bool known = last >= 0, decode = p < num_decode;
-  const int64_t num_accepted = known ? last - range.begin : 0;
+  const bool decode = p < num_decode;
   verify.last_one_indices.set(p, last);
-
-  params.next.sampled_tokens.set(p, known ? verify.output_tokens[last] : kNoToken);
-  if (params.has_required_logit_indices) {
-    params.next.last_accepted_seq.set(p, known ? params.required_logit_indices[last] : -1);
-  }
-  if (known && decode) {
-    params.next.store_accepted(p, max_drafts, verify.input_tokens, range.begin + 1,
-                               [&](int64_t s) { return s < num_accepted; });
-  } else if (!known || params.write_prefill_rows) {
-    params.next.store_none_accepted(p, max_drafts);
-  }
-
+  params.store_next(p, range.begin, last, decode);
   if (p >= num_active) {
     params.next_step.store_padding(p);
     return place;
   }
-  const int64_t rejected = decode ? verify.layout.drafts(p) - num_accepted : 0;
-  const int64_t behind = rewind_request(params.kv, params.releases, p, rejected, place);
-  params.next_step.store(params.kv, p);
-  return behind;
+  const int64_t num_accepted = last < 0 ? 0 : last - range.begin;
+  const KvRow row = params.kv.load(p);
+  const KvRewind rewind = params.kv.plan(row, decode ? verify.layout.drafts(p) - num_accepted : 0);
+  store_rewind(params.kv, params.releases, p, row, rewind, place);
+  params.next_step.store(params.kv, p, rewind);
+  return place + rewind.num_released;
 }
 
 }  // namespace

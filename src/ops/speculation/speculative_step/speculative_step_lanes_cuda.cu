@@ -210,8 +210,7 @@ SpeculationChoice speculative_step_by_lane_groups(const ExecContext& ctx,
   const Releases& releases = params.releases;
   const NextStep& next = params.next_step;
   const MutableMaskArray& mask = params.verify.accepted_tokens_mask;
-  const int64_t num_rows = std::max(
-      {params.num_requests, params.num_last_ones, releases.num_last_ids, releases.mask_size});
+  const int64_t num_rows = params.num_rows();
   uint64_t* const list_sums = list_sums_of(ctx.exchange);
   IndexPacker pack;
   GroupStep p{.num_decode = group_count(params.verify.num_decode, pack),
@@ -235,8 +234,7 @@ SpeculationChoice speculative_step_by_lane_groups(const ExecContext& ctx,
               .accepted_tokens = pack(params.next.accepted_tokens),
               .mask = mask.data(),
               .num_last_ones = static_cast<uint32_t>(params.num_last_ones)};
-  const bool has_next = next.positions.data() != nullptr || next.slots.data() != nullptr ||
-                        next.kv_lens.data() != nullptr || next.last_page_lens.data() != nullptr;
+  const bool has_next = next.is_given();
   const SpeculationChoice choice = select_speculation_kernel(
       {.num_rows = num_rows,
        .tokens_per_row = std::max(1 + layout.max_drafts(), next.num_tokens),

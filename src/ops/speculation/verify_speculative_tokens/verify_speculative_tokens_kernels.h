@@ -21,7 +21,7 @@ struct VerifyParams {
   int64_t num_rows;
 
   /// Decode and prefill requests together.
-  [[nodiscard]] int64_t num_active(int64_t decode) const {
+  [[nodiscard]] constexpr int64_t num_active(int64_t decode) const {
     const int64_t prefill = num_prefill.read(), left = num_rows - decode;
     return decode + (prefill < left ? prefill : left);
   }
