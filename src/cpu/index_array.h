@@ -89,5 +89,6 @@ class BasicIndexMatrix {
 };
 using IndexMatrix = BasicIndexMatrix<const std::byte>;
 using MutableIndexMatrix = BasicIndexMatrix<std::byte>;
+static_assert(sizeof(IndexArray) == 16 && sizeof(IndexMatrix) == 24);
 
 }  // namespace heddle::cpu
