@@ -21,7 +21,6 @@ class CountReader {
 
   [[nodiscard]] constexpr int64_t limit() const { return limit_; }
   [[nodiscard]] constexpr bool on_device() const { return on_device_; }
-  [[nodiscard]] constexpr int64_t host_value() const { return value_; }  // unless on_device()
   [[nodiscard]] constexpr const IndexArray& element() const { return element_; }
   [[nodiscard]] constexpr int64_t unclamped() const { return on_device_ ? element_[0] : value_; }
   [[nodiscard]] constexpr int64_t read() const {

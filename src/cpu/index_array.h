@@ -28,6 +28,12 @@ class BasicIndexArray {
   [[nodiscard]] constexpr int64_t step_bytes() const { return tagged_step_ & ~int64_t{1}; }
   [[nodiscard]] constexpr bool is_int64() const { return (tagged_step_ & 1) != 0; }
   [[nodiscard]] constexpr Byte* address(int64_t i) const { return data_ + i * step_bytes(); }
+  /// The vector that begins `bytes` bytes further; absent where this one is.
+  [[nodiscard]] constexpr BasicIndexArray moved_by(int64_t bytes) const {
+    BasicIndexArray moved = *this;
+    if (data_ != nullptr) moved.data_ += bytes;
+    return moved;
+  }
 
   constexpr int64_t operator[](int64_t i) const {
     const std::byte* element = address(i);
@@ -74,8 +80,7 @@ class BasicIndexMatrix {
   [[nodiscard]] constexpr bool is_int64() const { return first_.is_int64(); }
 
   [[nodiscard]] constexpr BasicIndexArray<Byte> row(int64_t i) const {
-    if (data() == nullptr) return {};
-    return {data() + i * row_step_, column_step_bytes(), is_int64()};
+    return first_.moved_by(i * row_step_);
   }
 
  private:
@@ -84,5 +89,6 @@ class BasicIndexMatrix {
 };
 using IndexMatrix = BasicIndexMatrix<const std::byte>;
 using MutableIndexMatrix = BasicIndexMatrix<std::byte>;
+static_assert(sizeof(IndexArray) == 16 && sizeof(IndexMatrix) == 24);
 
 }  // namespace heddle::cpu

@@ -212,36 +212,6 @@ using ConstContiguousIndices = IndexVector<const std::byte, IndexLayout::kMixed>
 using ContiguousIndices = IndexVector<std::byte, IndexLayout::kMixed>;
 using ContiguousIndexRows = IndexRows<std::byte, IndexLayout::kMixed>;
 
-/// A number that the host knows, or that lies on the device, in [0, limit].
-struct DeviceCount {
-  IndexVector<const std::byte> element;  // where `on_device`
-  int64_t value, limit;
-  bool on_device;
-
-  [[nodiscard]] constexpr int64_t read() const {
-    const int64_t n = on_device ? element[0] : value;
-    return n < 0 ? 0 : n < limit ? n : limit;
-  }
-};
-
-// What the CPU's parameters hold (cpu/index_array.h, cpu/count_reader.h) as kernels take it.
-
-template <class Vector>
-  requires requires(const Vector& v) { v.step_bytes(); }
-[[nodiscard]] auto on_device(const Vector& v) {
-  return IndexVector<std::remove_pointer_t<decltype(v.data())>>(v);
-}
-template <class Matrix>
-  requires requires(const Matrix& m) { m.row_step_bytes(); }
-[[nodiscard]] auto on_device(const Matrix& m) {
-  return IndexRows<std::remove_pointer_t<decltype(m.data())>>(m);
-}
-template <class Reader>
-  requires requires(const Reader& r) { r.host_value(); }
-[[nodiscard]] DeviceCount on_device(const Reader& r) {
-  return {on_device(r.element()), r.host_value(), r.limit(), r.on_device()};
-}
-
 /// Packs the CPU's arrays as neighbouring elements, and sees what all of a call have in common.
 class IndexPacker {
  public:

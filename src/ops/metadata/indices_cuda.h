@@ -61,7 +61,7 @@ struct Sums {
   int64_t of[kCount];
 };
 
-/// What the threads in front of this one add up to, and what all do; each sum stops at its cap,
+/// What the threads before this one add up to, and what all do; each sum stops at its cap,
 /// which lets it be taken in any order. Numbers and caps are not negative and at most kHuge. Called
 /// by all threads of a block of whole warps; a barrier lies between two calls with the same
 /// scratch.

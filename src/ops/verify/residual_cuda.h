@@ -136,7 +136,7 @@ class DeviceResidual {
   }
 
   /// Every 16th weight of [first, end), ascending. Chains have no more than one rejected draft:
-  /// many loads are then under way.
+  /// many loads are then in flight.
   [[nodiscard]] __device__ double sum_lane(int64_t first, int64_t end) const {
     double sum = 0.0;
     if (num_rejected_ == 0) {

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <limits>
 
 #include "heddle/core/check.h"
@@ -15,15 +14,6 @@ namespace heddle {
 namespace {
 
 constexpr int64_t kSeqsPerTask = 256;
-
-void plan_moves(const TreeMoveParams& p, int64_t seq) {
-  const int64_t accepted = std::clamp<int64_t>(p.accepted[seq], 0, p.max_depth);
-  const int64_t first = p.roots[seq] + 1;
-  for (int64_t k = 0; k < p.max_depth; ++k) {
-    p.from.row(seq).set(k, k < accepted ? first + p.nodes.row(seq)[k] : -1);
-    p.to.row(seq).set(k, k < accepted ? first + k : -1);
-  }
-}
 
 /// Paths ascend, so a node is never below its place on the path.
 void validate_paths(const TreeMoveParams& p, const ConstTensorView& num_accepted) {
@@ -76,7 +66,9 @@ void tree_kv_moves(const ExecContext& ctx, TensorView from_positions, TensorView
   }
   if (ctx.device.type == DeviceType::kCpu) {
     parallel_for(ctx, params.num_seqs, kSeqsPerTask, [&](int64_t begin, int64_t end) {
-      for (int64_t seq = begin; seq < end; ++seq) plan_moves(params, seq);
+      for (int64_t seq = begin; seq < end; ++seq) {
+        for (int64_t k = 0; k < params.max_depth; ++k) params.move(seq, k);
+      }
     });
   } else if constexpr (kWithCuda) {
     const ScopedOperation operation("tree_kv_moves");

@@ -14,40 +14,21 @@ namespace {
 constexpr int64_t kSeqsPerTask = 256;  // chains: a few loads each
 constexpr int64_t kTreesPerTask = 16;
 
-/// Whether draft i, which follows node `parent`, is what the target chose there.
-bool is_confirmed(const GreedyParams& p, const DraftSpan& span, int64_t i, int64_t parent) {
-  const int64_t token = p.batch.tokens[span.begin + i];
-  return token >= 0 && token == p.target_tokens[span.target_row + 1 + parent];
-}
-
 void verify_chain(const GreedyParams& p, int64_t seq) {
   const DraftSpan span = p.batch.span(seq);
   int64_t i = 0;
   for (; i < span.num_drafts && i < p.outputs.max_accepted; ++i) {
-    if (!is_confirmed(p, span, i, i - 1)) break;
+    if (!p.is_confirmed(span, i, i - 1)) break;
     p.outputs.accept(seq, i, i, p.batch.tokens[span.begin + i]);
   }
   p.outputs.finish(seq, i, p.target_tokens[span.target_row + i]);
-}
-
-/// Nodes from the root to `node` if the target confirms them all, else 0. Each node is judged
-/// alone, so that many threads can share a tree.
-int64_t confirmed_depth(const GreedyParams& p, const DraftSpan& span, int64_t node) {
-  int64_t depth = 0;
-  while (node >= 0) {
-    const int64_t parent = p.tree.parent(span, node);
-    if (!is_confirmed(p, span, node, parent)) return 0;
-    ++depth;
-    node = parent;
-  }
-  return depth;
 }
 
 void verify_tree(const GreedyParams& p, int64_t seq) {
   const DraftSpan span = p.batch.span(seq);
   int64_t best = -1, best_depth = 0;
   for (int64_t i = 0; i < span.num_drafts; ++i) {
-    const int64_t depth = confirmed_depth(p, span, i);
+    const int64_t depth = p.confirmed_depth(span, i);
     if (depth > best_depth && depth <= p.outputs.max_accepted) best = i, best_depth = depth;
   }
   int64_t place = best_depth;

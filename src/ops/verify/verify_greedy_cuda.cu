@@ -1,8 +1,9 @@
 #include "cuda/check.h"
+#include "cuda/warp.h"
 
 #include "core/kernel_log.h"
 #include "core/math.h"
-#include "ops/verify/draft_tree_cuda.h"
+#include "ops/verify/verify_kernels.h"
 
 namespace heddle::cuda::verify {
 namespace {
@@ -10,46 +11,13 @@ namespace {
 constexpr int kThreads = 64;  // few, so that a small batch spreads over many multiprocessors
 constexpr int kTrees = kThreads / 32;  // of a block
 
-/// GreedyParams.
-struct DeviceGreedy {
-  DeviceDraftBatch batch;
-  DeviceTreeMask tree;
-  ConstIndexVector target_tokens;
-  DeviceVerifyOutputs outputs;
-
-  explicit DeviceGreedy(const GreedyParams& p)
-      : batch(p.batch),
-        tree(p.tree),
-        target_tokens(on_device(p.target_tokens)),
-        outputs(p.outputs) {}
-
-  /// Whether draft i, which follows node `parent`, is what the target chose there.
-  [[nodiscard]] __device__ bool is_confirmed(const DraftSpan& span, int64_t i,
-                                             int64_t parent) const {
-    const int64_t token = batch.tokens[span.begin + i];
-    const int64_t chosen = target_tokens[span.target_row + 1 + parent];
-    return token >= 0 && token == chosen;
-  }
-  /// Nodes from the root to `node` if the target confirms them all, else 0.
-  [[nodiscard]] __device__ int64_t confirmed_depth(const DraftSpan& span, int64_t node) const {
-    int64_t depth = 0;
-    while (node >= 0) {
-      const int64_t parent = tree.parent(span, node);
-      if (!is_confirmed(span, node, parent)) return 0;
-      ++depth;
-      node = parent;
-    }
-    return depth;
-  }
-};
-
 // The longest run of drafts that the target chose, and what it chose next.
 //
 //   block       kThreads requests
 //     thread    one request: its chain, draft by draft
 //
 // Grid ceil(num_seqs / kThreads).
-__global__ void __launch_bounds__(kThreads) chain_kernel(const __grid_constant__ DeviceGreedy p) {
+__global__ void __launch_bounds__(kThreads) chain_kernel(const __grid_constant__ GreedyParams p) {
   const int64_t seq = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (seq >= p.batch.num_seqs) return;
   constexpr int kAtOnce = 4;
@@ -61,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) chain_kernel(const __grid_constant__
   for (int64_t first = 0; first < most && accepts; first += kAtOnce) {
     int64_t drafted[kAtOnce], chosen[kAtOnce];
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {  // past the end the last one again, which nobody looks at
+    for (int k = 0; k < kAtOnce; ++k) {  // past the end the last one again, which is not used
       const int64_t i = first + k < most ? first + k : most - 1;
       drafted[k] = p.batch.tokens[span.begin + i];
       chosen[k] = p.target_tokens[span.target_row + i];
@@ -84,7 +52,7 @@ __global__ void __launch_bounds__(kThreads) chain_kernel(const __grid_constant__
 //       lane    one node, and the path from the root to it
 //
 // Grid ceil(num_seqs / kTrees).
-__global__ void __launch_bounds__(kThreads) tree_kernel(const __grid_constant__ DeviceGreedy p) {
+__global__ void __launch_bounds__(kThreads) tree_kernel(const __grid_constant__ GreedyParams p) {
   const int64_t seq = int64_t{blockIdx.x} * kTrees + threadIdx.x / 32;
   if (seq >= p.batch.num_seqs) return;  // whole warps leave together
   const int64_t lane = threadIdx.x % 32;
@@ -109,33 +77,10 @@ __global__ void __launch_bounds__(kThreads) tree_kernel(const __grid_constant__ 
   p.outputs.finish(seq, best_depth, p.target_tokens[span.target_row + 1 + best]);
 }
 
-/// TreeMoveParams.
-struct DeviceTreeMoves {
-  MutableIndexRows from, to;
-  ConstIndexRows nodes;
-  ConstIndexVector accepted, roots;
-  int64_t max_depth, num_places;  // num_seqs * max_depth
-
-  explicit DeviceTreeMoves(const TreeMoveParams& p)
-      : from(on_device(p.from)),
-        to(on_device(p.to)),
-        nodes(on_device(p.nodes)),
-        accepted(on_device(p.accepted)),
-        roots(on_device(p.roots)),
-        max_depth(p.max_depth),
-        num_places(p.num_seqs * p.max_depth) {}
-};
-
-// from[b, k] = roots[b] + 1 + nodes[b, k], to[b, k] = roots[b] + 1 + k below accepted[b], -1 from
-// there on. One thread per place; grid ceil(num_places / kThreads).
-__global__ void __launch_bounds__(kThreads)
-    moves_kernel(const __grid_constant__ DeviceTreeMoves p) {
+// One thread per place; grid ceil(num_seqs * max_depth / kThreads).
+__global__ void __launch_bounds__(kThreads) moves_kernel(const __grid_constant__ TreeMoveParams p) {
   const int64_t place = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (place >= p.num_places) return;
-  const int64_t seq = place / p.max_depth, k = place % p.max_depth;
-  const int64_t accepted = p.accepted[seq], first = p.roots[seq] + 1, node = p.nodes.row(seq)[k];
-  p.from.row(seq).set(k, k < accepted ? first + node : -1);
-  p.to.row(seq).set(k, k < accepted ? first + k : -1);
+  if (place < p.num_seqs * p.max_depth) p.move(place / p.max_depth, place % p.max_depth);
 }
 
 unsigned blocks_for(int64_t n, int per_block) {
@@ -147,21 +92,20 @@ unsigned blocks_for(int64_t n, int per_block) {
 void verify_greedy(const GreedyParams& params, cudaStream_t stream) {
   const int64_t num_seqs = params.batch.num_seqs;
   if (num_seqs == 0) return;
-  const DeviceGreedy p(params);
   const bool is_chain = params.tree.is_chain();
   log_choice("verify_greedy", is_chain ? "chains" : "trees");
   if (is_chain) {
-    chain_kernel<<<blocks_for(num_seqs, kThreads), kThreads, 0, stream>>>(p);
+    chain_kernel<<<blocks_for(num_seqs, kThreads), kThreads, 0, stream>>>(params);
   } else {
-    tree_kernel<<<blocks_for(num_seqs, kTrees), kThreads, 0, stream>>>(p);
+    tree_kernel<<<blocks_for(num_seqs, kTrees), kThreads, 0, stream>>>(params);
   }
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 
 void tree_kv_moves(const TreeMoveParams& params, cudaStream_t stream) {
-  const DeviceTreeMoves p(params);
-  if (p.num_places == 0) return;
-  moves_kernel<<<blocks_for(p.num_places, kThreads), kThreads, 0, stream>>>(p);
+  const int64_t num_places = params.num_seqs * params.max_depth;
+  if (num_places == 0) return;
+  moves_kernel<<<blocks_for(num_places, kThreads), kThreads, 0, stream>>>(params);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

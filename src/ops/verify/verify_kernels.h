@@ -24,13 +24,14 @@ struct DraftBatch {
   int64_t num_seqs, num_drafts;
 
   /// Starts out of order or range give short spans, never reads out of bounds.
-  [[nodiscard]] DraftSpan span(int64_t seq) const {
-    const int64_t begin = clamp(indptr[seq], 0), end = clamp(indptr[seq + 1], begin);
+  [[nodiscard]] constexpr DraftSpan span(int64_t seq) const {
+    const int64_t first = indptr[seq], last = indptr[seq + 1];
+    const int64_t begin = clamp(first, 0), end = clamp(last, begin);
     return {begin, end - begin, begin + seq};
   }
 
  private:
-  [[nodiscard]] int64_t clamp(int64_t start, int64_t low) const {
+  [[nodiscard]] constexpr int64_t clamp(int64_t start, int64_t low) const {
     return start < low ? low : start > num_drafts ? num_drafts : start;
   }
 };
@@ -47,37 +48,36 @@ class TreeMask {
         word_bits_(mask.dtype() == DType::kInt64 ? 64 : 32),
         is_chain_(false) {}
 
-  [[nodiscard]] const std::byte* words() const { return words_; }
-  [[nodiscard]] int64_t row_stride() const { return row_stride_; }  // words
-  [[nodiscard]] bool is_chain() const { return is_chain_; }
+  [[nodiscard]] constexpr bool is_chain() const { return is_chain_; }
   [[nodiscard]] int64_t num_words() const { return num_words_; }
   [[nodiscard]] int64_t word_bits() const { return word_bits_; }
 
   /// Word w of a draft's row; `draft` counts over the batch.
-  [[nodiscard]] uint64_t word(int64_t draft, int64_t w) const {
+  [[nodiscard]] constexpr uint64_t word(int64_t draft, int64_t w) const {
     const int64_t at = draft * row_stride_ + w;
-    return word_bits_ == 64 ? reinterpret_cast<const uint64_t*>(words_)[at]
-                            : reinterpret_cast<const uint32_t*>(words_)[at];
+    return word_bits_ == 64 ? load<uint64_t>(at) : load<uint32_t>(at);
   }
 
   /// The parent of node i of a request, always below i; -1: the root.
-  [[nodiscard]] int64_t parent(const DraftSpan& span, int64_t i) const {
+  [[nodiscard]] constexpr int64_t parent(const DraftSpan& span, int64_t i) const {
     if (is_chain_) return i - 1;
-    int64_t w = i / word_bits_;
-    uint64_t below = (uint64_t{1} << (i % word_bits_)) - 1;  // in word w, the nodes before i
+    const int shift = word_bits_ == 64 ? 6 : 5;
+    int64_t w = i >> shift;
+    uint64_t below = (uint64_t{1} << (i & (word_bits_ - 1))) - 1;  // in word w, the nodes before i
     if (w >= num_words_) {
       w = num_words_ - 1;
       below = ~uint64_t{0};
     }
     for (; w >= 0; --w, below = ~uint64_t{0}) {
       const uint64_t bits = word(span.begin + i, w) & below;
-      if (bits != 0) return w * word_bits_ + 63 - std::countl_zero(bits);
+      if (bits != 0) return (w << shift) + 63 - std::countl_zero(bits);
     }
     return -1;
   }
 
   /// The lowest child of `node` above `after`, which is no less than `node`; -1: there is none.
-  [[nodiscard]] int64_t next_child(const DraftSpan& span, int64_t node, int64_t after) const {
+  [[nodiscard]] constexpr int64_t next_child(const DraftSpan& span, int64_t node,
+                                             int64_t after) const {
     if (is_chain_) return after == node && node + 1 < span.num_drafts ? node + 1 : -1;
     for (int64_t i = after + 1; i < span.num_drafts; ++i) {
       if (parent(span, i) == node) return i;
@@ -86,6 +86,11 @@ class TreeMask {
   }
 
  private:
+  template <class Word>
+  [[nodiscard]] constexpr uint64_t load(int64_t at) const {
+    return reinterpret_cast<const Word*>(words_)[at];
+  }
+
   const std::byte* words_ = nullptr;  // [num_drafts, num_words]
   int64_t row_stride_ = 0, num_words_ = 0, word_bits_ = 64;
   bool is_chain_ = true;
@@ -98,12 +103,12 @@ struct VerifyOutputs {
   int64_t max_accepted;
 
   /// Draft `node` is the one accepted at `place`, from 0 on.
-  void accept(int64_t seq, int64_t place, int64_t node, int64_t token) const {
+  constexpr void accept(int64_t seq, int64_t place, int64_t node, int64_t token) const {
     tokens.row(seq).set(place, token);
     nodes.row(seq).set(place, node);
   }
   /// Writes what follows the accepted drafts.
-  void finish(int64_t seq, int64_t accepted, int64_t next_token) const {
+  constexpr void finish(int64_t seq, int64_t accepted, int64_t next_token) const {
     num_accepted.set(seq, accepted);
     const cpu::MutableIndexArray of_tokens = tokens.row(seq), of_nodes = nodes.row(seq);
     of_tokens.set(accepted, next_token);
@@ -119,6 +124,26 @@ struct GreedyParams {
   TreeMask tree;
   cpu::IndexArray target_tokens;  // [num_drafts + num_seqs]
   VerifyOutputs outputs;
+
+  /// Whether draft i, which follows node `parent`, is what the target chose there.
+  [[nodiscard]] constexpr bool is_confirmed(const DraftSpan& span, int64_t i,
+                                            int64_t parent) const {
+    const int64_t token = batch.tokens[span.begin + i];
+    const int64_t chosen = target_tokens[span.target_row + 1 + parent];
+    return token >= 0 && token == chosen;
+  }
+  /// Nodes from the root to `node` if the target confirms them all, else 0. Each node is judged
+  /// alone, so that many threads can share a tree.
+  [[nodiscard]] constexpr int64_t confirmed_depth(const DraftSpan& span, int64_t node) const {
+    int64_t depth = 0;
+    while (node >= 0) {
+      const int64_t parent = tree.parent(span, node);
+      if (!is_confirmed(span, node, parent)) return 0;
+      ++depth;
+      node = parent;
+    }
+    return depth;
+  }
 };
 
 /// Rows of probabilities; data is nullptr where there are none.
@@ -126,7 +151,7 @@ struct ProbabilityRows {
   const float* data;  // [num_rows, vocab_size]
   int64_t row_stride;
 
-  [[nodiscard]] const float* row(int64_t i) const { return data + i * row_stride; }
+  [[nodiscard]] constexpr const float* row(int64_t i) const { return data + i * row_stride; }
 };
 
 struct StochasticParams {
@@ -145,6 +170,14 @@ struct TreeMoveParams {
   cpu::IndexArray accepted;          // [num_seqs]
   cpu::IndexArray roots;             // [num_seqs]
   int64_t num_seqs, max_depth;
+
+  /// from[seq, k] = roots[seq] + 1 + nodes[seq, k], to[seq, k] = roots[seq] + 1 + k below
+  /// accepted[seq], -1 from there on.
+  constexpr void move(int64_t seq, int64_t k) const {
+    const int64_t num_moves = accepted[seq], first = roots[seq] + 1, node = nodes.row(seq)[k];
+    from.row(seq).set(k, k < num_moves ? first + node : -1);
+    to.row(seq).set(k, k < num_moves ? first + k : -1);
+  }
 };
 
 namespace cuda::verify {

@@ -13,34 +13,11 @@ static_assert(uniform_draw(-7, int64_t{1} << 40, 2, 5) ==
 constexpr uint32_t kAccept = static_cast<uint32_t>(cpu::Draw::kAccept);
 constexpr uint32_t kTarget = static_cast<uint32_t>(cpu::Draw::kTarget);
 
-/// StochasticParams.
-struct DeviceStochastic {
-  DeviceDraftBatch batch;
-  DeviceTreeMask tree;
-  const float* draft_probs;   // [num_drafts, vocab_size], or nullptr
-  const float* target_probs;  // [num_drafts + num_seqs, vocab_size]
-  int64_t draft_stride, target_stride, vocab_size;
-  ConstIndexVector seed, step;  // [num_seqs]
-  DeviceVerifyOutputs outputs;
-
-  explicit DeviceStochastic(const StochasticParams& p)
-      : batch(p.batch),
-        tree(p.tree),
-        draft_probs(p.draft_probs.data),
-        target_probs(p.target_probs.data),
-        draft_stride(p.draft_probs.row_stride),
-        target_stride(p.target_probs.row_stride),
-        vocab_size(p.vocab_size),
-        seed(on_device(p.seed)),
-        step(on_device(p.step)),
-        outputs(p.outputs) {}
-};
-
 /// One request on its way down the tree (or along the chain). All threads of the block take every
 /// step of it.
 class DeviceWalk {
  public:
-  __device__ DeviceWalk(const DeviceStochastic& p, SharedResidual& shared)
+  __device__ DeviceWalk(const StochasticParams& p, SharedResidual& shared)
       : p_(p),
         shared_(shared),
         seq_(blockIdx.x),
@@ -51,8 +28,8 @@ class DeviceWalk {
   __device__ void run() {
     int64_t node = -1;  // the root
     for (;;) {
-      const float* row = p_.target_probs + (span_.target_row + 1 + node) * p_.target_stride;
-      DeviceResidual residual(shared_, row, p_.vocab_size, p_.draft_probs == nullptr);
+      const float* row = p_.target_probs.row(span_.target_row + 1 + node);
+      DeviceResidual residual(shared_, row, p_.vocab_size, p_.draft_probs.data == nullptr);
       double total = 0.0;  // of the residual, where drafts were rejected
       const int64_t child =
           depth_ < p_.outputs.max_accepted ? accepted_child(residual, node, total) : -1;
@@ -81,19 +58,18 @@ class DeviceWalk {
   [[nodiscard]] __device__ int64_t accepted_child(DeviceResidual& residual, int64_t node,
                                                   double& total) const {
     double mass = 1.0;
-    int64_t child = p_.tree.next_child(span_, node, node);
+    int64_t child = next_child(p_.tree, span_, node, node);
     for (int rank = 0; child >= 0 && rank < kMaxTried; ++rank) {
       const int64_t token = token_of(child);
       if (token >= 0 && token < p_.vocab_size) {
-        const float* q = p_.draft_probs == nullptr
-                             ? nullptr
-                             : p_.draft_probs + (span_.begin + child) * p_.draft_stride;
+        const float* q =
+            p_.draft_probs.data == nullptr ? nullptr : p_.draft_probs.row(span_.begin + child);
         const double expected = mass * (q == nullptr ? 1.0 : device_probability(q[token]));
         if (uniform(kAccept, rank) * expected < residual.weight_of(token)) return child;
         mass = total = residual.reject(token, q, mass);
         if (!(mass > 0.0)) return -1;  // nothing is left that a sibling could be accepted from
       }
-      child = p_.tree.next_child(span_, node, child);
+      child = next_child(p_.tree, span_, node, child);
     }
     return -1;
   }
@@ -108,7 +84,7 @@ class DeviceWalk {
     return total > 0.0 ? residual.draw(uniform(kTarget, 0)) : 0;
   }
 
-  const DeviceStochastic& p_;
+  const StochasticParams& p_;
   SharedResidual& shared_;
   const int64_t seq_;
   const DraftSpan span_;
@@ -126,7 +102,7 @@ class DeviceWalk {
 //
 // Grid num_seqs, block kWalkThreads.
 __global__ void __launch_bounds__(kWalkThreads)
-    walk_kernel(const __grid_constant__ DeviceStochastic p) {
+    walk_kernel(const __grid_constant__ StochasticParams p) {
   __shared__ SharedResidual shared;
   DeviceWalk(p, shared).run();
 }
@@ -135,8 +111,7 @@ __global__ void __launch_bounds__(kWalkThreads)
 
 void verify_stochastic(const StochasticParams& params, cudaStream_t stream) {
   if (params.batch.num_seqs == 0) return;
-  walk_kernel<<<static_cast<unsigned>(params.batch.num_seqs), kWalkThreads, 0, stream>>>(
-      DeviceStochastic(params));
+  walk_kernel<<<static_cast<unsigned>(params.batch.num_seqs), kWalkThreads, 0, stream>>>(params);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

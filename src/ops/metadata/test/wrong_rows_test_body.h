@@ -126,7 +126,7 @@ class WrongRows {
   /// What each row that is right writes, and which places a wrong one may write to.
   void find_places(const Vector& source, const Matrix& tables) {
     int64_t sum = 0;
-    std::set<int64_t> shared;  // elements that a wrong row claims, maybe beside another one
+    std::set<int64_t> shared;  // elements that a wrong row claims, maybe next to another one
     for (int64_t i = 0; i < num_seqs_; ++i) {
       const auto r = size_t(i);
       int64_t start = starts_[r], end = starts_[r + 1];

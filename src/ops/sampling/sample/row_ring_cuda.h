@@ -44,7 +44,7 @@ class RowRing {
     wait_for_batches();
     wait_for_copies<0>();
   }
-  /// Chunk c of this row, a multiple of kSlotBatch, and those behind it, 32 apart.
+  /// Chunk c of this row, a multiple of kSlotBatch, and those after it, 32 apart.
   [[nodiscard]] const __device__ float4* batch(int c) const {
     int slot = read_slot_ + c;
     if (slot >= shape_.num_slots) slot -= shape_.num_slots;

@@ -14,7 +14,7 @@
 //   finish       the leader: the token, if these are enough
 //   search       all blocks again, for rows of which they are not
 //
-// Beside what is said there a Cluster has for it:
+// Next to what is said there a Cluster has for it:
 //
 //   run(f)                 f(own, rank, thread) in every thread; nobody waits
 //   largest_of_groups(f)   group_maxima of all blocks: the largest f(rank, thread) of a group

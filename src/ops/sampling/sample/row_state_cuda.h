@@ -72,7 +72,7 @@ struct Mass {
   uint64_t units, count;
 };
 
-/// A range of places, both ends in it, and the mass of the tokens in front of it. As the answer of
+/// A range of places, both ends in it, and the mass of the tokens before it. As the answer of
 /// a search both ends are the token's place, and the mass has that token in it.
 struct PlaceRange {
   uint64_t first, last;

@@ -28,7 +28,7 @@ namespace heddle::cuda::sampling {
 
 // Kernels have names that tools/check_shared_memory.py can read: no namespace without one.
 
-/// Dynamic shared memory of a block: two fit beside each other on chips of 9.0 and 10.0, one on the
+/// Dynamic shared memory of a block: two fit concurrently on chips of 9.0 and 10.0, one on the
 /// others.
 constexpr int kSlotBytes = kRowThreads * static_cast<int>(sizeof(float4));
 constexpr int kNumSlots = 8, kLargeNumSlots = 12, kBlocksPerSm = 2;

@@ -62,7 +62,7 @@ TEST_F(SamplingCuda, HasTheBitsOfTheCpu) {
   }
 }
 
-/// Every combination of options, one a row, behind penalties: the bits of the CPU at each step.
+/// Every combination of options, one a row, after penalties: the bits of the CPU at each step.
 TEST_F(SamplingCuda, AllOptionsTogetherHaveTheBitsOfTheCpu) {
   const int64_t vocab = testing::pick<int64_t>({700, 3000, 20011});
   std::vector<SamplingRow> options;

@@ -51,7 +51,8 @@ class DraftLayout {
   /// Where those of request p begin, in a batch whose first num_decode requests are decode
   /// requests.
   [[nodiscard]] constexpr int64_t begin(int64_t p, int64_t num_decode) const {
-    return p < num_decode ? base(p) : base(num_decode) + (p - num_decode);
+    const int64_t first = p < num_decode ? p : num_decode;  // one load, without a branch
+    return base(first) + (p - first);
   }
   /// All of them. Empty where it begins past the tokens.
   [[nodiscard]] constexpr TokenRange tokens(int64_t p, int64_t num_decode) const {

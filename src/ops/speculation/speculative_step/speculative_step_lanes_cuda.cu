@@ -94,7 +94,7 @@ __device__ __noinline__ void next_step_large(const GroupStep& p, LaneGroup group
 }
 
 /// rewind_kv_cache of each request by the first p.lanes threads of a block, its next step by as
-/// many others. They read the cache before the barrier, these change it behind; none of the ids
+/// many others. They read the cache before the barrier, these change it after; none of the ids
 /// that are cleared is one that a slot of the next step is made of.
 template <IndexLayout kLayout, ListOrder kOrder>
 __device__ void step_caches(const GroupStep& p) {
@@ -132,7 +132,7 @@ __device__ void step_caches(const GroupStep& p) {
                          places, sums);
 }
 
-/// Clears the mask where a request has fewer tokens than its starts give it, and behind the last
+/// Clears the mask where a request has fewer tokens than its starts give it, and after the last
 /// request.
 template <IndexLayout kLayout>
 __device__ void clear_gaps(const GroupStep& p, const LaneGroup& group, const GroupRange& range,

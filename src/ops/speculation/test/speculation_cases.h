@@ -180,7 +180,7 @@ struct RandomThreads {
   }
 };
 
-/// A batch of requests before verification, with `padding` tokens behind them. Half of the drafts
+/// A batch of requests before verification, with `padding` tokens after them. Half of the drafts
 /// are right.
 struct DraftedBatch {
   int64_t num_decode, num_prefill, max_drafts;

@@ -57,7 +57,7 @@ inline void takes_any_number_of_requests(const SpeculationRun& device) {
 }
 
 inline void accepts_up_to_the_first_difference(const SpeculationRun& device) {
-  // Request 0: 7 8 are confirmed, 5 is not; 6 would be but stands behind it. Request 1: nothing.
+  // Request 0: 7 8 are confirmed, 5 is not; 6 would be but stands after it. Request 1: nothing.
   // Prefill: its token.
   IndexBuffer input(Ints{1, 7, 8, 5, 6, /**/ 2, 3, 4, 4, 4, /**/ 9});
   IndexBuffer output(Ints{7, 8, 9, 6, 6, /**/ 4, 4, 4, 4, 4, /**/ 1});

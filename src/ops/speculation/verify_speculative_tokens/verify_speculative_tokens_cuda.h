@@ -11,6 +11,7 @@ inline constexpr int kLoadsAtOnce = 4;
 /// last accepted token; -1 without tokens.
 __device__ inline int64_t verify_tokens(const VerifyParams& p, int64_t row, int64_t num_decode,
                                         TokenRange range) {
+  const int64_t next = row < num_decode ? p.layout.base(row + 1) : range.begin + 1;
   if (range.begin == range.end) return -1;
   const MutableMaskArray& mask = p.accepted_tokens_mask;
   mask.set(range.begin, true);
@@ -33,8 +34,6 @@ __device__ inline int64_t verify_tokens(const VerifyParams& p, int64_t row, int6
     }
   }
   if (mask.data() != nullptr) {  // starts may give a request more tokens than max_drafts + 1
-    const int64_t next =
-        row < num_decode ? p.layout.base(row + 1) : p.layout.begin(row, num_decode) + 1;
     for (int64_t t = range.end; t < next && t < p.layout.num_tokens(); ++t) mask.set(t, false);
   }
   return last;
