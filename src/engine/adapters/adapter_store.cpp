@@ -43,8 +43,8 @@ void AdapterStore::reserve(size_t num_more) {
   }
   tiers_.reserve(num_adapters);
   if (schedule_.rows.capacity() > 0 && scheduled_.capacity() >= num_adapters) return;
-  schedule_.reserve(2 * num_adapters, kUsesOfRow * kMaxPlannedRows + kMaxAdaptersOfRow,
-                    kMaxPlannedRows);
+  schedule_.reserve(2 * num_adapters, kUsesOfRow * kMaxScheduledRows + kMaxAdaptersOfRow,
+                    kMaxScheduledRows);
   scheduled_.reserve(2 * num_adapters);
 }
 
@@ -268,12 +268,12 @@ void AdapterStore::check_ever_fit(const std::vector<AdapterHold>& adapters) cons
               " (adapter_memory: ", bounds_.memory_bytes, " bytes)");
 }
 
-std::span<const Admission> AdapterStore::plan(std::span<const Sequence* const> rows) noexcept {
+std::span<const Admission> AdapterStore::schedule(std::span<const Sequence* const> rows) noexcept {
   if (tiers_.poll()) free_unused();
   ++num_schedules_;
   schedule_.clear();
   for (KnownAdapter* known : tiers_.on_device()) add_to_schedule(*known);
-  rows = rows.first(std::min(rows.size(), kMaxPlannedRows));
+  rows = rows.first(std::min(rows.size(), kMaxScheduledRows));
   for (const Sequence* row : rows) {
     for (const AdapterHold& known : row->adapters.holds) {
       if (std::exchange(known->has_told_failure, false)) known->failure = nullptr;
@@ -365,7 +365,7 @@ void AdapterStore::take(Sequence& row) {
 
 void AdapterStore::wait_and_take(Sequence& row) {
   const Sequence* const rows[] = {&row};
-  while (plan(rows).front() == Admission::kWaits && wait()) {
+  while (schedule(rows).front() == Admission::kWaits && wait()) {
   }
   take(row);
 }

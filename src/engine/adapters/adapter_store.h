@@ -77,7 +77,7 @@ class AdapterStore : public RowQueue::Adapters {
   /// Completes the reads and moves that have ended, and decides what becomes of rows that wait,
   /// given the oldest first; begins to load what they want. Valid until the next call. Allocates
   /// nothing but for what it begins.
-  [[nodiscard]] std::span<const Admission> plan(
+  [[nodiscard]] std::span<const Admission> schedule(
       std::span<const Sequence* const> rows) noexcept override;
   /// Gives a row, which starts as scheduled, its adapters' weights and their slots. Throws where an
   /// adapter cannot be read, has changed since it was found, or can never fit.

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <exception>
 #include <new>
+#include <sstream>
+#include <type_traits>
 #include <utility>
 
 #include "heddle/core/error.h"
@@ -15,6 +17,45 @@
 #include "engine/rows/scheduler.h"
 
 namespace heddle {
+namespace {
+
+/// Puts the tokens of the answer since the last event into this one. Where memory runs out the
+/// completion alone has them.
+void tell_tokens(Sequence& sequence, Event& event) noexcept {
+  const Completion& completion = sequence.answer.completion;
+  const size_t begin = std::exchange(sequence.answer.num_told, completion.token_ids.size());
+  const auto rest = [begin](const auto& all, size_t each) {
+    return std::remove_cvref_t<decltype(all)>(
+        all.begin() + static_cast<ptrdiff_t>(std::min(begin * each, all.size())), all.end());
+  };
+  const auto k = static_cast<size_t>(sequence.request.top_logprobs);
+  try {
+    event.tokens = {.ids = rest(completion.token_ids, 1),
+                    .logprobs = rest(completion.logprobs, 1),
+                    .top_ids = rest(completion.top_token_ids, k),
+                    .top_logprobs = rest(completion.top_logprobs, k)};
+  } catch (const std::bad_alloc&) {
+    event.tokens = {};
+  }
+  event.token_texts = completion.token_texts;
+}
+
+/// Whether the device failed, and not the request: it may compute nothing more.
+bool is_of_device(const std::exception& failure) {
+  const auto* const error = dynamic_cast<const Error*>(&failure);
+  return error != nullptr && error->code() == ErrorCode::kCuda;
+}
+
+std::string sentence_of(const std::exception& failure, const std::string& device,
+                        const StepSchedule& step) {
+  std::ostringstream text;
+  text << "the engine has ended: " << device << " failed in a step of " << step.rows.size()
+       << " rows and " << step.num_prompt_tokens << " tokens of prompts: " << failure.what();
+  return text.str();
+}
+
+}  // namespace
+
 void Engine::State::fill_info() {
   info = {.path = options.model_path,
           .name = config.name,
@@ -99,6 +140,24 @@ void Engine::State::launch(StepInFlight& step) {
   } catch (const std::exception& failure) {
     fail_step(failure, step.schedule);
   }
+}
+
+/// Ends the requests of the step. Where the device has failed, the engine ends: it answers all
+/// requests with the reason, later ones too.
+void Engine::State::fail_step(const std::exception& failure, const StepSchedule& step) {
+  if (!is_of_device(failure)) {
+    for (const RowStep& row : step.rows) {
+      if (row.is_alive()) queue.fail(*row.sequence, failure_of(failure));
+    }
+    return;
+  }
+  try {
+    ended_by = sentence_of(failure, options.device, step);
+  } catch (const std::bad_alloc&) {
+    ended_by = "device failed";  // short enough to need no memory
+  }
+  for (StepInFlight& each : steps) each.handle = std::nullopt;
+  queue.fail_all({RequestError::kEngineEnded, ended_by});
 }
 
 /// Takes the tokens of the step that was launched first, of requests that still run.

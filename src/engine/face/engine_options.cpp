@@ -68,18 +68,16 @@ Device device_of(const EngineOptions& options) {
 }
 
 EngineOptions complete_options(EngineOptions options, const model::DecoderConfig& config) {
+  constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
   check_range("max_batch", options.max_batch, 1, kMaxBatch);
   check_range("page_size", options.page_size, 1, kMaxPageSize);
   check_range("prefill_chunk", options.prefill_chunk, 0, std::numeric_limits<int>::max());
   check_range("num_threads", options.num_threads, 0, kMaxThreads);
-  check_range("kv_memory", options.kv_memory, 0, std::numeric_limits<int64_t>::max());
-  check_range("adapter_memory", options.adapter_memory, 0, std::numeric_limits<int64_t>::max());
-  check_range("adapter_host_memory", options.adapter_host_memory, 0,
-              std::numeric_limits<int64_t>::max());
-  check_range("max_batch_adapters", options.max_batch_adapters, 0,
-              std::numeric_limits<int64_t>::max());
-  check_range("max_batch_adapter_bytes", options.max_batch_adapter_bytes, 0,
-              std::numeric_limits<int64_t>::max());
+  check_range("kv_memory", options.kv_memory, 0, kAny);
+  check_range("adapter_memory", options.adapter_memory, 0, kAny);
+  check_range("adapter_host_memory", options.adapter_host_memory, 0, kAny);
+  check_range("max_batch_adapters", options.max_batch_adapters, 0, kAny);
+  check_range("max_batch_adapter_bytes", options.max_batch_adapter_bytes, 0, kAny);
   if (!options.adapter_dir.empty()) static_cast<void>(AdapterFolder(options.adapter_dir));
   HEDDLE_CHECK(options.max_context >= 0 && options.max_context <= config.context_length,
                "max_context is ", options.max_context, ", expected 0 to ", config.context_length,

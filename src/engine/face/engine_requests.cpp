@@ -12,7 +12,6 @@
 #include "engine/options/request_check.h"
 #include "engine/rows/row_failure.h"
 #include "engine/rows/scheduler.h"
-#include "engine/rows/shared_prefix.h"
 #include "engine/rules/row_adjustment.h"
 #include "files/printable.h"
 

@@ -18,7 +18,7 @@
 #include "engine/options/model_defaults.h"
 #include "engine/options/weight_options.h"
 #include "engine/rows/row_queue.h"
-#include "engine/rows/step_schedule.h"
+#include "engine/rows/scheduler.h"
 #include "engine/runner/model_runner.h"
 #include "engine/text/prompt_tokens.h"
 #include "engine/text/row_text.h"

@@ -13,6 +13,6 @@ enum class Admission : uint8_t {
 };
 
 /// The oldest waiting requests, of which admission is decided at once.
-inline constexpr size_t kMaxPlannedRows = 256;
+inline constexpr size_t kMaxScheduledRows = 256;
 
 }  // namespace heddle

@@ -43,7 +43,32 @@ void reserve_answer(Sequence& sequence) {
   to.prompt_top_logprobs.assign(prompt * k, std::numeric_limits<float>::quiet_NaN());
 }
 
+/// Positions at the beginning of two sequences that have the same keys and values, bit for bit: the
+/// tokens are equal, and so are the adapters, or they change nothing there.
+int64_t num_common(const Sequence& a, const Sequence& b) {
+  const auto length =
+      static_cast<size_t>(std::min(a.request.prompt_tokens, b.request.prompt_tokens));
+  const auto first = std::span(a.tokens).first(length), second = std::span(b.tokens).first(length);
+  const int64_t same_tokens = std::ranges::mismatch(first, second).in1 - first.begin();
+  constexpr auto kScale = &model::AdapterUse::scale;
+  const bool same_scales = std::ranges::equal(a.adapters.uses, b.adapters.uses, {}, kScale, kScale);
+  if (a.adapters.holds == b.adapters.holds && same_scales) return same_tokens;
+  return std::min({same_tokens, a.adapters.keys_from, b.adapters.keys_from});
+}
+
 }  // namespace
+
+void share_prefix(Sequence& sequence, std::span<Sequence* const> others, int64_t page_size) {
+  RowCache& cache = sequence.cache;
+  for (const Sequence* other : others) {
+    const int64_t common =
+        std::min(num_common(sequence, *other), sequence.request.prompt_tokens - 1);
+    const int64_t num_shared = common / page_size * page_size;
+    if (num_shared <= cache.num_shared) continue;
+    cache.leader = other->id;
+    cache.num_shared = num_shared;
+  }
+}
 
 Sequences RowQueue::make_row(RequestId id) {
   Sequences one(1);
@@ -106,31 +131,31 @@ bool RowQueue::start(Sequence& sequence) {
 }
 
 /// Of the requests that wait longest.
-std::span<const Admission> RowQueue::plan() noexcept {
-  planned_.clear();
+std::span<const Admission> RowQueue::schedule() noexcept {
+  scheduled_.clear();
   for (const Sequence& sequence : waiting_) {
-    if (planned_.size() == kMaxPlannedRows) break;
-    planned_.push_back(&sequence);
+    if (scheduled_.size() == kMaxScheduledRows) break;
+    scheduled_.push_back(&sequence);
   }
-  return adapters_->plan(planned_);
+  return adapters_->schedule(scheduled_);
 }
 
 void RowQueue::admit() noexcept {
-  while (start_planned()) {  // the next ones, where all of a plan were looked at
+  while (start_scheduled()) {  // the next ones, where all of a schedule were looked at
   }
   free_kept();
 }
 
-/// Starts requests of one plan. Returns whether all of it were looked at and some have left the
-/// queue, so that the next plan has others.
-bool RowQueue::start_planned() noexcept {
-  std::span<const Admission> plans;
-  if (adapters_ != nullptr && !waiting_.empty()) plans = plan();
+/// Starts requests of one schedule. Returns whether all of it were looked at and some have left the
+/// queue, so that the next schedule has others.
+bool RowQueue::start_scheduled() noexcept {
+  std::span<const Admission> admissions;
+  if (adapters_ != nullptr && !waiting_.empty()) admissions = schedule();
   bool any = false;
   auto next = waiting_.begin();
   for (size_t i = 0; next != waiting_.end() && std::ssize(running_) < max_batch_;) {
-    if (adapters_ != nullptr && i == plans.size()) return any;
-    if (adapters_ != nullptr && plans[i] == Admission::kWaits) {
+    if (adapters_ != nullptr && i == admissions.size()) return any;
+    if (adapters_ != nullptr && admissions[i] == Admission::kWaits) {
       ++i, ++next;  // others may start before it
       continue;
     }

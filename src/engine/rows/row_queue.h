@@ -10,6 +10,10 @@
 
 namespace heddle {
 
+/// Finds the one of `others`, which are queued before the sequence, with which it shares the most
+/// keys and values at its beginning, in whole pages; it then starts after that one.
+void share_prefix(Sequence& sequence, std::span<Sequence* const> others, int64_t page_size);
+
 /// The requests of an engine: those that wait, those that run, and those that have ended and were
 /// not reported yet. First come, first served: the request that waits longest is admitted as soon
 /// as a place in the batch and the pages for its longest answer are free, and none overtakes it,
@@ -25,7 +29,8 @@ class RowQueue {
     virtual ~Adapters() = default;
     /// Decides about waiting requests, given the oldest first; about the first ones alone where
     /// there are many. Valid until the next call.
-    virtual std::span<const Admission> plan(std::span<const Sequence* const> waiting) noexcept = 0;
+    virtual std::span<const Admission> schedule(
+        std::span<const Sequence* const> waiting) noexcept = 0;
     /// Gives its adapters to a request that starts, or throws what ends it: of kStarts and kNever.
     virtual void take(Sequence& sequence) = 0;
   };
@@ -33,7 +38,7 @@ class RowQueue {
   /// adapters: nullptr where no request needs any; outlives the queue.
   RowQueue(PagePool& pages, int max_batch, int64_t page_size, Adapters* adapters = nullptr)
       : pages_(pages), max_batch_(max_batch), page_size_(page_size), adapters_(adapters) {
-    planned_.reserve(kMaxPlannedRows);
+    scheduled_.reserve(kMaxScheduledRows);
   }
 
   /// A list of one new sequence with room for its error, so that a failure is reported even where
@@ -67,8 +72,8 @@ class RowQueue {
 
  private:
   bool start(Sequence& sequence);
-  [[nodiscard]] std::span<const Admission> plan() noexcept;
-  [[nodiscard]] bool start_planned() noexcept;
+  [[nodiscard]] std::span<const Admission> schedule() noexcept;
+  [[nodiscard]] bool start_scheduled() noexcept;
   [[nodiscard]] const Sequence* find_leader(const Sequence& sequence) const;
   [[nodiscard]] int64_t num_awaited(const Sequence& sequence) const;
   void free_kept() noexcept;
@@ -77,7 +82,7 @@ class RowQueue {
   int max_batch_;
   int64_t page_size_;
   Adapters* adapters_;
-  std::vector<const Sequence*> planned_;
+  std::vector<const Sequence*> scheduled_;
   Sequences waiting_, running_, ended_;
   Sequences kept_;  // reported, but their pages will be shared
 };

@@ -15,6 +15,34 @@ void restart_above(int64_t bound, Sequence& sequence) {
 
 }  // namespace
 
+void StepSchedule::clear() {
+  rows.clear();
+  num_logits = num_scored = num_prompt_tokens = 0;
+}
+
+void StepSchedule::add(Sequence& sequence, int64_t count) {
+  const int64_t first = sequence.cache.num_cached, end = first + count;
+  const int64_t prompt_tokens = sequence.request.prompt_tokens;
+  RowStep& row = rows.emplace_back(RowStep{.sequence = &sequence,
+                                           .first = first,
+                                           .count = count,
+                                           .decodes = sequence.decodes(),
+                                           .logits_begin = num_logits});
+  if (end == sequence.num_tokens()) row.num_logits = 1;
+  if (sequence.is_scoring()) {
+    row.num_scored = std::max<int64_t>(std::min(end, prompt_tokens - 1) - first, 0);
+  }
+  num_logits += row.num_logits;
+  num_scored += row.num_scored;
+  num_prompt_tokens += std::max<int64_t>(std::min(end, prompt_tokens) - first, 0);
+}
+
+void StepSchedule::forget(const Sequence& sequence) noexcept {
+  for (RowStep& row : rows) {
+    if (row.sequence == &sequence) row.sequence = nullptr;
+  }
+}
+
 void schedule_step(StepSchedule& step, Sequences& running, const StepBounds& bounds) {
   step.clear();
   int64_t chunk = bounds.prefill_chunk, scored = kMaxScored;  // what is left of them

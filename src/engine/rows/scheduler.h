@@ -1,15 +1,43 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/math.h"
 #include "engine/rows/sequence.h"
-#include "engine/rows/step_schedule.h"
 
 namespace heddle {
 
 /// Prompt tokens that one step scores: each needs a row of logits.
 inline constexpr int64_t kMaxScored = 32;
+
+/// The part that one request has in one step: its next `count` tokens, from position `first` on.
+struct RowStep {
+  Sequence* sequence = nullptr;  // nullptr: it is gone
+  int64_t first = 0, count = 0;
+  bool decodes = false;    // by the path of drawn tokens, else by that of prompts
+  int64_t num_logits = 0;  // of its last tokens: 0 within the prompt, else 1, and 1 for each draft
+  int64_t logits_begin = 0;  // index of the first of them in the step
+  int64_t num_scored = 0;    // of its first tokens: prompt tokens that score the next one
+
+  /// Whether results of the step still concern it.
+  [[nodiscard]] bool is_alive() const { return sequence != nullptr && !sequence->answer.has_ended; }
+};
+
+/// One step: who takes part, those that decode first.
+struct StepSchedule {
+  std::vector<RowStep> rows{};
+  int64_t num_logits = 0, num_scored = 0, num_prompt_tokens = 0;
+  /// Whether it may be launched while the previous step is in flight: drawn tokens stay on the
+  /// device, and the host neither changes nor reads logits.
+  bool overlaps = false;
+
+  void clear();
+  /// The sequence takes part with its next `count` tokens.
+  void add(Sequence& sequence, int64_t count);
+  /// Results of the step no longer concern the sequence, which is about to be destroyed.
+  void forget(const Sequence& sequence) noexcept;
+};
 
 struct StepBounds {
   int64_t prefill_chunk;        // prompt tokens in a step, at least 1

@@ -7,7 +7,7 @@
 
 #include "core/device_tensor.h"
 #include "core/staged_arrays.h"
-#include "engine/rows/step_schedule.h"
+#include "engine/rows/scheduler.h"
 
 namespace heddle {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "engine/rows/step_schedule.h"
+#include "engine/rows/scheduler.h"
 #include "model/decoder/step_batch.h"
 
 namespace heddle {

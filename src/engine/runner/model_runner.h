@@ -8,7 +8,7 @@
 #include "core/device_tensor.h"
 #include "engine/cache/kv_cache.h"
 #include "engine/cache/page_pool.h"
-#include "engine/rows/step_schedule.h"
+#include "engine/rows/scheduler.h"
 #include "engine/runner/device_adapters.h"
 #include "engine/runner/engine_context.h"
 #include "engine/runner/sampler.h"

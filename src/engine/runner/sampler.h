@@ -11,7 +11,7 @@
 #include "core/device_graph.h"
 #include "core/device_tensor.h"
 #include "core/staged_arrays.h"
-#include "engine/rows/step_schedule.h"
+#include "engine/rows/scheduler.h"
 #include "engine/runner/adjusted_rows.h"
 
 namespace heddle {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -23,7 +24,21 @@ class StepGraphs {
   /// Runs the calls of a step. The first step of a kind runs as it is, which also loads the
   /// kernels; the second is recorded. `version` of the adapters' tables: graphs of others are
   /// invalid.
-  void run(const ExecContext& ctx, const Key& key, int64_t version, FunctionRef<void()> calls);
+  void run(const ExecContext& ctx, const Key& key, int64_t version, FunctionRef<void()> calls) {
+    if (version_ != version) clear();
+    version_ = version;
+    const auto [place, is_first] = graphs_.try_emplace(key);
+    if (is_first) return calls();
+    std::optional<DeviceGraph>& graph = place->second;
+    if (!graph) {
+      const auto begin = std::chrono::steady_clock::now();
+      graph.emplace(ctx, calls);
+      const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+      seconds_ += taken.count();
+      ++num_recorded_;
+    }
+    graph->launch(ctx);
+  }
 
   [[nodiscard]] int64_t num_recorded() const { return num_recorded_; }
   /// That recording took.

@@ -65,21 +65,21 @@ TEST(RowQueue, NoRequestOvertakesOneThatWaitsForManyPages) {
 /// Lets every fifth request wait.
 class FourOfFive : public RowQueue::Adapters {
  public:
-  std::span<const Admission> plan(std::span<const Sequence* const> waiting) noexcept override {
-    plans_.clear();
+  std::span<const Admission> schedule(std::span<const Sequence* const> waiting) noexcept override {
+    admissions_.clear();
     for (const Sequence* each : waiting) {
-      plans_.push_back(each->id % 5 == 0 ? Admission::kWaits : Admission::kStarts);
+      admissions_.push_back(each->id % 5 == 0 ? Admission::kWaits : Admission::kStarts);
     }
-    return plans_;
+    return admissions_;
   }
   void take(Sequence& /*sequence*/) override {}
 
  private:
-  std::vector<Admission> plans_;
+  std::vector<Admission> admissions_;
 };
 
-TEST(RowQueue, StartsMoreRowsThanAPlanHas) {
-  constexpr int kNumRows = 3 * kMaxPlannedRows;
+TEST(RowQueue, StartsMoreRowsThanAScheduleHas) {
+  constexpr int kNumRows = 3 * kMaxScheduledRows;
   PagePool pages(2 * kNumRows);
   FourOfFive adapters;
   RowQueue queue(pages, kNumRows, 4, &adapters);
