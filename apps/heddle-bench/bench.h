@@ -15,7 +15,7 @@ struct BenchOptions {
   std::string json_path;  // empty: no file
   int num_samples = 7;
   int num_tokens = 0;   // that each row decodes for a sample; 0: 64 of `model`, 16 of `engine`
-  int64_t context = 0;  // tokens in front of them; 0: of `model` few, and all figures are measured,
+  int64_t context = 0;  // tokens before them; 0: of `model` few, and all figures are measured,
                         // of `engine` 1024
   // Of `engine` and `adapters`:
   std::string shape = "llama-3.1-8b";  // or a file config.json
@@ -40,18 +40,18 @@ struct RowsAndAdapters {
 int bench(const BenchOptions& options);
 
 /// Tokens per second of whole steps of the model: one row, eight rows with and without adapters, a
-/// prompt of 512 tokens. With a context one row and eight rows behind so many tokens, and no more.
+/// prompt of 512 tokens. With a context one row and eight rows after so many tokens, and no more.
 int bench_model(const BenchOptions& options);
 
 /// Decode steps and prompts of an engine on a model that is made of a seed, with the shape of a
 /// real one.
 int bench_engine(const BenchOptions& options);
 
-/// Requests over more adapters than the device has memory for, beside the same with all of them
+/// Requests over more adapters than the device has memory for, against the same with all of them
 /// there, on such a model.
 int bench_adapters(const BenchOptions& options);
 
-/// How fast a model's files come to the device, beside plain copies of them.
+/// How fast a model's files come to the device, against plain copies of them.
 int bench_load(const BenchOptions& options);
 
 }  // namespace heddle::app

@@ -1,5 +1,5 @@
 // The bench of an engine on a model of a real shape whose weights are made of a seed: decode steps
-// of many rows and adapters, and prompts, beside the time to read as many bytes.
+// of many rows and adapters, and prompts, against the time to read as many bytes.
 #include <algorithm>
 #include <charconv>
 #include <chrono>

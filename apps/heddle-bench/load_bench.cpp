@@ -1,5 +1,5 @@
 // The bench of a model's load: from its files, which are in the system's cache, to the device,
-// beside plain copies of the same files.
+// against plain copies of the same files.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -32,7 +32,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kPieceBytes = size_t{16} << 20;
 
 /// Copies a file to the device: each piece is read by all threads of the context at once, while the
-/// copy of the one in front is under way.
+/// copy of the one before is in flight.
 void copy_file(const ExecContext& ctx, const std::string& path, std::byte* to) {
   const files::OpenFile file(path);
   const size_t size = file.size();

@@ -12,7 +12,7 @@ namespace heddle::app {
 [[nodiscard]] std::vector<double> time_reads(Device device, int num_threads, int64_t num_bytes,
                                              int num_samples);
 
-/// The same of the current CUDA device; only in programs with CUDA code.
+/// `read_rate` of the current CUDA device; only in programs with CUDA code.
 [[nodiscard]] std::vector<double> time_cuda_reads(int64_t num_bytes, int num_samples);
 
 }  // namespace heddle::app

@@ -61,7 +61,7 @@ struct Server::State {
       try {
         io_.run();
         break;
-      } catch (const std::exception&) {  // a connection was dropped for want of memory
+      } catch (const std::exception&) {  // a connection was dropped for lack of memory
       }
     }
     return service_.ended_by().empty() ? 0 : kExitFailed;

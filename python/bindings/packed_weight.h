@@ -18,7 +18,7 @@ class OwnedWeight {
   [[nodiscard]] OwnedWeight to(Device device) const;
 
   [[nodiscard]] const PackedWeight& view() const { return view_; }
-  /// The same for a call: refuses a weight that lies on another device than the call's arrays,
+  /// For a call: also refuses a weight that lies on another device than the call's arrays,
   /// which have been borrowed.
   [[nodiscard]] const PackedWeight& view_for(const Call& call, const char* name) const;
   [[nodiscard]] size_t num_bytes() const { return num_bytes_; }

@@ -40,7 +40,7 @@ class Sampling(TypedDict, total=False):
     `include_stop_str_in_output`."""
     skip_special_tokens: bool
     """Whether tokens such as the end of a turn have no text in the answer; False. `token_ids` has
-    them all the same."""
+    them still."""
     add_special_tokens: bool | None
     """Whether the tokens with which the tokenizer begins and ends a text are added to the prompt;
     None: to texts, not to conversations, whose template writes them."""

@@ -10,18 +10,18 @@ import gguf
 import numpy as np
 from family_models import PLAIN
 
-# What a row of q and k is rotated with stands beside it in these.
+# What a row of q and k is rotated with stands next to it in these.
 INTERLEAVED = {"llama", "granite", "smollm3"}
 ONE_PLUS = {"gemma2", "gemma3"}  # norms hold 1 + w
 FLOATS = {"F32": np.float32, "F16": np.float16}
 K_BLOCK = 256  # weights
 # Types that the package does not make, only read. Of each: where the f16 scale of a block lies, in bytes, where that of the minima, and
-# what the minima are scaled with beside the weights, so that these are about as often below 0 as above.
+# what the minima are scaled with next to the weights, so that these are about as often below 0 as above.
 K_TYPES: dict[str, tuple[int, int | None, float]] = {"Q4_K": (0, 2, 7.5), "Q5_K": (0, 2, 15.5), "Q6_K": (208, None, 0.0)}
 
 
 def interleave(rows: Any, num_heads: int) -> Any:
-    """Rows j and head_dim / 2 + j of a head, one behind the other."""
+    """Rows j and head_dim / 2 + j of a head, one after the other."""
     halves = rows.reshape(num_heads, 2, len(rows) // num_heads // 2, *rows.shape[1:])
     return halves.swapaxes(1, 2).reshape(rows.shape)
 

@@ -31,7 +31,7 @@ def test_the_declaration_has_the_names_order_and_defaults_of_the_implementation(
     ((text, _, *defaults),) = getattr(_core, name).__nb_signature__
     defaults = list(defaults[0]) if defaults and isinstance(defaults[0], tuple) else defaults
     inside = text[text.index("(") + 1 : text.rindex(") ->")]
-    if inside.startswith("**"):  # too many to be told one by one: it must look at the names itself
+    if inside.startswith("**"):  # too many to be given one by one: it must look at the names itself
         with pytest.raises(TypeError, match="no_such_argument"):
             getattr(_core, name)(no_such_argument=None)
         return
@@ -140,7 +140,7 @@ def test_the_stub_has_the_names_of_the_module() -> None:
             in_module.add(name)
             if inspect.isclass(value):
                 members = [m for m in vars(value) if not m.startswith("_")]
-                if hasattr(vars(value)["__init__"], "__nb_signature__"):  # else nobody can make one
+                if hasattr(vars(value)["__init__"], "__nb_signature__"):  # else it has no constructor
                     members.append("__init__")
                 in_module.update(f"{name}.{m}" for m in members)
     assert set(names_of_stub()) == in_module

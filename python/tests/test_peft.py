@@ -31,7 +31,7 @@ from peft_models import (
     tiny_model,
 )
 
-torch.set_num_threads(1)  # beside other tests, threads of torch that spin hold each other up
+torch.set_num_threads(1)  # while other tests run, threads of torch that spin hold each other up
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from peft_models import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
-torch.set_num_threads(1)  # beside other tests, threads of torch that spin hold each other up
+torch.set_num_threads(1)  # while other tests run, threads of torch that spin hold each other up
 
 NAMES = ["seven", "__base__", "wide"]
 each_half = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

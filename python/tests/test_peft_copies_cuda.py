@@ -1,4 +1,4 @@
-"""heddle.integrations.peft on a GPU with adapters in f32 beside a base model of 16 bits."""
+"""heddle.integrations.peft on a GPU with adapters in f32 next to a base model of 16 bits."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if not frameworks.TORCH_WANTED:
 import torch
 from heddle.integrations.peft import accelerate
 
-torch.set_num_threads(1)  # beside other tests, threads of torch that spin hold each other up
+torch.set_num_threads(1)  # while other tests run, threads of torch that spin hold each other up
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NEW_TOKENS = 12

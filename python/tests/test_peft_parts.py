@@ -18,7 +18,7 @@ from heddle.integrations import peft as integration
 from heddle.integrations._peft_tables import LayerTables
 from peft_models import assert_close, config, logits, prompt, tiny_model
 
-torch.set_num_threads(1)  # beside other tests, threads of torch that spin hold each other up
+torch.set_num_threads(1)  # while other tests run, threads of torch that spin hold each other up
 
 
 @pytest.fixture

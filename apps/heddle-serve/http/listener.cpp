@@ -59,7 +59,7 @@ struct Listener::State : std::enable_shared_from_this<State> {
   State(net::io_context& io, const ListenerOptions& given)
       : acceptor(io), pause(io), options(given), tls(make_tls(given)) {}
 
-  /// Begins to accept connections, again where the coroutine that did was dropped for want of
+  /// Begins to accept connections, again where the coroutine that did was dropped for lack of
   /// memory.
   void start() noexcept {
     retry_for_memory([this] {

@@ -27,7 +27,7 @@ def rope_table(
     llama3_scaling: Sequence[float] | None = None,
     frequency_factors: Array | None = None,
 ) -> None:
-    """`cos[t][d] = cos(positions[t] / scale * theta^(-2 d / rotary_dim))`; sin likewise.
+    """`cos[t][d] = cos(positions[t] / scale * theta^(-2 d / rotary_dim))`; sin in the same way.
 
     Angles in double, reduced before the rounding to f32: exact to 1 ulp at any position.
 

@@ -1,4 +1,4 @@
-"""Every kind of LoRA adapter against PEFT in f32, all in one batch beside rows of the base model, on the device of HEDDLE_TEST_DEVICE."""
+"""Every kind of LoRA adapter against PEFT in f32, all in one batch next to rows of the base model, on the device of HEDDLE_TEST_DEVICE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test arrays of all memory layouts, and outputs that notice a write beside them."""
+"""Test arrays of all memory layouts, and outputs that notice a write next to them."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_metadata_kernels(framework: Framework) -> None:
     block_tables_to_padded(4, framework.array([0, 3, 7], "i64"), padded, ragged_tables)
     assert framework.numpy(padded).tolist() == [[5, 6, 7, 0], [8, 9, 10, 11]]
 
-    # The first request gets two ids behind its three tokens; the second is in its prompt yet.
+    # The first request gets two ids after its three tokens; the second is in its prompt yet.
     all_input_ids = framework.array([[1, 2, 3, 0, 0], [4, 5, 6, 7, 7]], "i64")
     prompt_lengths = framework.array([3, 5], "i32")
     next_input_ids = framework.array([9, 8, 6], "i64")

@@ -21,7 +21,7 @@ from heddle._answers import raise_error
 
 PROGRAM = pathlib.Path(os.environ.get("HEDDLE_BUILD_DIR", ROOT / "build")) / "heddle"
 PATHS = 1.0  # that log-probabilities of two paths may differ by: docs/numerics.md has it of logits, which reach 50
-LONG = {"ignore_end": True, "max_tokens": 4000}  # minutes, if nobody ends it
+LONG = {"ignore_end": True, "max_tokens": 4000}  # minutes, unless it is cancelled
 
 
 def program_answers(model: str, rows: list[dict[str, Any]], folder: pathlib.Path, *options: str) -> list[dict[str, Any]]:

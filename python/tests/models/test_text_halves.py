@@ -138,7 +138,7 @@ def test_folder(half: Half, tied: bool, tmp_path: pathlib.Path) -> None:
 
 
 def of_transformers_4(config: dict[str, Any]) -> dict[str, Any]:
-    """The form of Qwen2-VL's and Qwen2.5-VL's settings on the hub: the text's beside those of images, rope_scaling of type mrope."""
+    """The form of Qwen2-VL's and Qwen2.5-VL's settings on the hub: the text's next to those of images, rope_scaling of type mrope."""
     text = config.pop("text_config")
     rope = text.pop("rope_parameters")
     text.pop("layer_types")

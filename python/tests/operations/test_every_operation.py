@@ -1,4 +1,4 @@
-"""What holds of every operation: values, errors that name the argument, no reference left behind."""
+"""What holds of every operation: values, errors that name the argument, no reference left after."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_calls_leave_no_reference_behind(name: str, form: str) -> None:
 
     calls(3)
     references = [sys.getrefcount(v) for v in watched]
-    # Other code allocates, too, now and then; what a call leaves behind shows every time.
+    # Other code allocates, too, now and then; what a call leaves after shows every time.
     assert min(calls(100) for _ in range(4)) < 100
     assert [sys.getrefcount(v) for v in watched] == references
 

@@ -42,8 +42,8 @@ struct AdapterSchedule {
   // Out:
   std::vector<Admission> row_plans{};  // [rows.size()]
   std::vector<int32_t> reads{};        // of kStored, in the order in which to read them
-  std::vector<int32_t> brings{};       // of kStaged, likewise; all fit once `evicts` are evicted
-  std::vector<int32_t> evicts{};       // in the order in which to evict them
+  std::vector<int32_t> brings{};  // of kStaged, in the same way; all fit once `evicts` are evicted
+  std::vector<int32_t> evicts{};  // in the order in which to evict them
   /// What the functions note of each adapter.
   struct Marks {
     bool is_kept = false;     // in use, or for a row that waits

@@ -160,7 +160,7 @@ TEST_F(AdapterText, EqualTokenizersAreOne) {
   EXPECT_EQ(changed->find("H"), 1);
 }
 
-/// Nobody uses the pad token that training added to the tokenizer. Tokens are checked where a
+/// No request uses the pad token that training added to the tokenizer. Tokens are checked where a
 /// prompt has them.
 TEST_F(AdapterText, ItsTokenizerMayHaveTokensThatTheModelHasNoRowsFor) {
   const std::string path = write_adapter();

@@ -107,7 +107,7 @@ int count_failed(const RunResult& got, const RunResult& want) {
     EXPECT_EQ(outcome.num_completions, 1) << what;
     EXPECT_EQ(outcome.streamed, completion.text) << what;
     if (undisturbed.finish_reason == FinishReason::kError) {
-      // The sentence may be cut short for want of memory, the row runs in no case.
+      // The sentence may be cut short for lack of memory, the row runs in no case.
       EXPECT_EQ(completion.finish_reason, FinishReason::kError) << what;
       num_failed += completion.error == undisturbed.error ? 0 : 1;
       continue;

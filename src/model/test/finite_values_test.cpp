@@ -31,7 +31,7 @@ class FakeAdapter final : public Adapter {
   /// A tensor of ones, one of which is another value.
   StoredValues tensor(const char* name, DType dtype, int64_t rows, int64_t columns, int64_t at = -1,
                       float value = 1.0f) {
-    // Behind a byte, so that no address is aligned.
+    // After a byte, so that no address is aligned.
     auto& bytes = memory_.emplace_back(
         static_cast<size_t>(rows * columns) * heddle::size_of(dtype) + 1, std::byte{});
     dispatch_dtype<float, half, bfloat16>(dtype, "a test", [&]<class T>() {

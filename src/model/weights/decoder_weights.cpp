@@ -57,7 +57,7 @@ class Loader {
     weights_.embedding = matrix(names_.embedding, head);
     if (config_.tied_head) {
       weights_.output = weights_.embedding;
-      used_.insert(names_.output);  // a copy of the embedding, where it was saved all the same
+      used_.insert(names_.output);  // a copy of the embedding, where it was saved still
     } else {
       weights_.output = matrix(names_.output, head);
     }

@@ -11,7 +11,7 @@
 
 namespace heddle::model {
 
-/// Brings weights to a GPU in pieces: while the copy of one is under way, the host writes the next
+/// Brings weights to a GPU in pieces: while the copy of one is in flight, the host writes the next
 /// one into page-locked memory. The device must be the calling thread's.
 class WeightUpload {
  public:

@@ -34,7 +34,7 @@ class AdapterFolderTest : public ::testing::Test {
             std::to_string(rank) + "}");
   }
   /// With room for this many adapters of rank 2; 0: as many as the machine has memory for.
-  /// On a GPU with host memory for so many, 0 likewise.
+  /// On a GPU with host memory for so many, 0 in the same way.
   [[nodiscard]] Engine engine(int64_t num_adapters, int max_batch = 4, int64_t num_host = 0) const {
     return model_.engine({.max_batch = max_batch,
                           .adapter_dir = folder_.path().string(),
