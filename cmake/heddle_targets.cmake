@@ -6,7 +6,7 @@
 #
 # The adapters of an op's folder belong to other targets: X_c.cpp to the C library (heddle_capi.cmake), and X_python.cpp to the Python
 # module (python/CMakeLists.txt).
-set(HEDDLE_C_ADAPTERS "_c\\.cpp$")
+set(HEDDLE_C_ADAPTERS "_c(_test)?\\.cpp$")
 set(HEDDLE_PYTHON_ADAPTERS "_python\\.cpp$")
 
 if(HEDDLE_BUILD_TESTS)
