@@ -11,7 +11,7 @@ namespace heddle {
 /// States of one call: the convolution's, the scan's and so on.
 inline constexpr int kMaxMambaStates = 8;
 
-/// One kind of state and the copies of it that a pass over drafts leaves behind each of its tokens.
+/// One kind of state and the copies of it that a pass over drafts keeps after each of its tokens.
 /// Same dtype, any of heddle's; axes of the state without gaps, strides of the axes before them
 /// any.
 struct MambaState {
@@ -19,7 +19,7 @@ struct MambaState {
   ConstTensorView intermediate;  // [num_state_layers, num_slots, S + 1, *state]
 };
 
-/// Puts the state behind the last accepted token where the next step looks for it. For every state
+/// Puts the state after the last accepted token where the next step looks for it. For every state
 /// of the list, every layer l < num_layers and every request i < num_active with prefill_status[i]
 /// != 1 and state_idx[i] in [0, num_slots):
 ///   current[l, state_idx[i]] = intermediate[l, state_idx[i], min(max(accepted_counts[i], 0), S)]
@@ -31,7 +31,7 @@ struct MambaState {
 ///   num_layers <= num_state_layers; up to kMaxMambaStates states, whose sizes, dtypes and S may
 ///   differ
 /// With HEDDLE_VALIDATE=1 an accepted count outside [0, S], a slot >= num_slots and a slot used
-/// twice throw kInvalidArgument with row and value; without it CudaContext::check() tells of a slot
+/// twice throw kInvalidArgument with row and value; without it CudaContext::check() reports a slot
 /// >= num_slots. On the CPU and, in one launch on ctx.stream, on CUDA. Semantics: Megatron-LM,
 /// mtp_utils_triton.py.
 void mamba_state_selective_copy(const ExecContext& ctx, std::span<const MambaState> states,

@@ -32,7 +32,7 @@ struct Drafts {
   /// [>= num_decode_requests + 1] i32|i64, ascending from 0, or absent. Request p has indptr[p + 1]
   /// - indptr[p] drafts, one past its end none.
   ConstTensorView indptr{};
-  /// A draft kNoToken stands for none and is never accepted.
+  /// A draft kNoToken is a placeholder and is never accepted.
   bool reject_placeholders = false;
 
   /// As published: S drafts for every request, tokens compared whatever they are.
@@ -47,7 +47,7 @@ struct Drafts {
 
 /// Accepts each draft that equals the token the model gives at the position before it, up to the
 /// first that does not.
-///   mask stands for accepted_tokens_mask, which is false elsewhere
+///   mask is accepted_tokens_mask, which is false elsewhere
 ///   mask[base(p)]     = true
 ///   mask[base(p) + j] = mask[base(p) + j - 1] and input[base(p) + j] == output[base(p) + j - 1],
 ///     0 < j <= drafts(p)
@@ -55,10 +55,10 @@ struct Drafts {
 /// last_one_indices [>= num_decode_requests + num_prefill_requests]; accepted_tokens_mask as
 /// input_tokens;
 /// input_tokens, output_tokens [num_tokens] or [1, num_tokens] (output may be longer), num_tokens
-/// at least what the requests need. The mask is false behind the last request, last_one_indices -1.
+/// at least what the requests need. The mask is false after the last request, last_one_indices -1.
 /// A request whose tokens begin past num_tokens (ragged or device counts only) gets -1; one whose
 /// tokens end past it has its first ones verified.
-/// The output at last_one_indices[p] is the bonus token, which no draft stands for. Nothing may
+/// The output at last_one_indices[p] is the bonus token, which has no draft. Nothing may
 /// alias.
 void verify_speculative_tokens(const ExecContext& ctx, TensorView last_one_indices,
                                TensorView accepted_tokens_mask, ConstTensorView input_tokens,
@@ -76,7 +76,7 @@ struct PrepareOptions {
 ///   accepted_tokens[p, s] = mask[base(p) + 1 + s] ? input_tokens[base(p) + 1 + s] : -1
 ///     for s < S, p < num_decode_requests
 ///   accepted_counts[p]    = number of true masks among those
-/// and a row of accepted_tokens has -1 behind its own drafts(p). Rows of other requests keep
+/// and a row of accepted_tokens has -1 after its own drafts(p). Rows of other requests keep
 /// accepted_tokens and accepted_counts as they are unless options say otherwise. Where
 /// last_one_indices[p] is -1 (or past the tokens) the four get -1, -1, -1 and 0.
 ///   sampled_tokens, last_accepted_seq [>= num_rows]; accepted_counts [>= num_rows],
@@ -94,7 +94,7 @@ void prepare_next_forward_pass(const ExecContext& ctx, TensorView sampled_tokens
                                const Count& num_decode_requests, const Drafts& drafts,
                                const PrepareOptions& options = {});
 
-/// The KV cache of the requests, changed in place: num_requests rows, and any number behind them
+/// The KV cache of the requests, changed in place: num_requests rows, and any number after them
 /// that are not touched.
 struct KvBlockState {
   TensorView last_kv_block_offset;  // [rows]  place of the last token in its block
@@ -106,13 +106,13 @@ struct KvBlockState {
 
 /// Blocks that a rewind frees; any of these may be absent. On CUDA several blocks of threads make
 /// the list where the context has an exchange (16 KB), else one. num_requests rows at least, those
-/// behind get 0 and false.
+/// after them get 0 and false.
 struct ReleasedBlocks {
   TensorView blocks_to_release{};  // [rows]  the last block id before the call
   TensorView remove_mask{};        // [rows]  bool|u8: whether that block is released
   // All released ids in request order, within a request the last block first. num_released is their
   // number, also where that exceeds the capacity of released_ids: then the list holds the first
-  // ones. Behind the list nothing is touched.
+  // ones. After the list nothing is touched.
   TensorView released_ids{};  // [capacity]
   TensorView num_released{};  // [1] or []
 };
@@ -180,7 +180,7 @@ void speculative_step(const ExecContext& ctx, const SpeculativeStepOutputs& outp
 
 /// Which occurrence of an n-gram drafts are taken from where there are several.
 enum class NgramMatch {
-  // the earliest, behind which most tokens stand: as vLLM and Hugging Face's prompt lookup do
+  // the earliest, which most tokens follow: as vLLM and Hugging Face's prompt lookup do
   kFirst,
   kLast,  // the most recent
 };

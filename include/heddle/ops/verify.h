@@ -35,7 +35,7 @@ void verify_greedy(const ExecContext& ctx, TensorView output_tokens, TensorView 
                    ConstTensorView draft_indptr);
 
 /// Speculative sampling: what comes out is distributed as if the target alone had drawn each token.
-/// With p = the row of target_probs that a draft x stands against, and q = the row of draft_probs
+/// With p = the row of target_probs that a draft x is judged by, and q = the row of draft_probs
 /// that it was drawn from:
 ///   accept   x if u * q(x) < p(x), that is with probability min(1, p(x) / q(x)); else
 ///   replace  it by a draw from max(p - q, 0), normalised, and stop; where that is 0 throughout, by
@@ -60,7 +60,7 @@ void verify_stochastic(const ExecContext& ctx, TensorView output_tokens, TensorV
                        ConstTensorView seed, ConstTensorView step);
 
 // Trees of drafts. A request's drafts are the nodes of a tree under its last token, the root, which
-// is no node; parents come before their children. tree_mask [N, words] i32|i64 tells who precedes
+// is no node; parents come before their children. tree_mask [N, words] i32|i64 says who precedes
 // whom: bit j of node i's row (bit j % w of word j / w, w = 32 or 64) is set for j = i and for each
 // ancestor j of i. The parent of node i is therefore the highest j < i whose bit is set, and the
 // root where there is none; bits from i on are not looked at, nor words that a row lacks.
@@ -98,7 +98,7 @@ void verify_tree_stochastic(const ExecContext& ctx, TensorView output_tokens,
                             ConstTensorView step);
 
 /// What to move in the cache after a tree was verified, so that the accepted path lies without gaps
-/// behind its root:
+/// after its root:
 ///   from_positions[b, k] = root_positions[b] + 1 + accepted_nodes[b, k], to_positions[b, k] =
 ///   root_positions[b] + 1 + k
 /// for k < num_accepted[b], and -1 in both from there on.

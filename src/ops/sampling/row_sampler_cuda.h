@@ -14,15 +14,15 @@
 //   finish       the leader: the token, if these are enough
 //   search       all blocks again, for rows of which they are not
 //
-// Beside what is said there a Cluster has for it:
+// In addition to what is said there, a Cluster has for it:
 //
-//   run(f)                 f(own, rank, thread) in every thread; nobody waits
+//   run(f)                 f(own, rank, thread) in every thread, without waiting
 //   largest_of_groups(f)   group_maxima of all blocks: the largest f(rank, thread) of a group
 //   bounds()               of these, as kGroups says
 //   tighter_bound(bounds, n)   a bound that is higher, if at least n groups have logits from it on
 //   has_from(rank, thread, least)   whether the thread has a logit of at least `least`
 //   sum(leader, i, f)      that block's warp_units[i]: the sums of f(rank, thread) of each warp
-//   end_row()              nobody reads the row's logits any more, but for a search
+//   end_row()              the row's logits are read no more, but for a search
 //   total(i)               the leader's: the sum of warp_units[i]
 //   logit(id)              of the row
 //   leader_each(f)         f(own, thread) in the threads of the leader, which then see it done
@@ -75,7 +75,7 @@ struct RowNeeds {
   const bool has_top_p = draw.top_p<1.0f, has_min_p = draw.min_p> 0.0f;
   const bool has_top_k = draw.has_top_k(vocab_size);
   const bool total = !has_top_k && (has_top_p || !has_min_p);
-  // Some 90 tokens, or 350 where it is not known how many the filters ask for.
+  // Some 90 tokens, or 350 where it is not known how many the filters need.
   const int num_groups = has_top_k ? kGroups / 2 : kGroups * 15 / 16;
   return {.list = has_top_k || has_top_p || has_min_p,
           .num_groups = num_groups,
@@ -257,7 +257,7 @@ class RowSampler {
         bounds_(bounds),
         draw_(draw) {}
 
-  /// Whether what was collected is enough; then token() is there.
+  /// Whether what was collected is enough; then token() is valid.
   [[nodiscard]] __host__ __device__ bool finish() {
     fetch_counts(cluster_);
     if (!(draw_.temperature > 0.0f)) {

@@ -7,8 +7,8 @@
 
 #include "ops/sampling/weight.h"
 
-// What the blocks that share a row keep of it. Tokens are told by their place: ascending numbers in
-// the order of choice, larger logits first, equal ones by id.
+// What the blocks that share a row keep of it. Tokens are identified by their place: ascending
+// numbers in the order of choice, larger logits first, equal ones by id.
 
 namespace heddle::cuda::sampling {
 
@@ -72,14 +72,14 @@ struct Mass {
   uint64_t units, count;
 };
 
-/// A range of places, both ends in it, and the mass of the tokens in front of it. As the answer of
+/// A range of places, both ends in it, and the mass of the tokens before it. As the answer of
 /// a search both ends are the token's place, and the mass has that token in it.
 struct PlaceRange {
   uint64_t first, last;
   Mass before;
 };
 
-/// What the leader of a row tells the others.
+/// What the leader of a row sends to the others.
 struct Decision {
   bool found;
   PlaceRange range;
@@ -107,7 +107,7 @@ struct BlockState {
     };
   };
   alignas(16) float group_maxima[2][kGroups];  // of this row and the one before, in turn
-  PhaseBarrier maxima_come[2];                 // until they are there
+  PhaseBarrier maxima_come[2];                 // until they have arrived
   PhaseBarrier copied[kRowWarps][kMaxSlots / kSlotBatch];  // of the ring
   uint64_t warp_units[2][kMaxBlocks * kRowWarps];  // of the leader: sums of all warps, by id
   Mass warp_masses[kRowWarps];                     // of this block's warps, for its threads

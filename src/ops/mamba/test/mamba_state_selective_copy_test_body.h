@@ -26,7 +26,7 @@ using Ints = std::vector<int64_t>;
 /// every gap poisoned.
 class StateTensors {
  public:
-  /// Behind tokens and slots lie gaps of up to 3 `step` elements.
+  /// After tokens and slots lie gaps of up to 3 `step` elements.
   StateTensors(DType dtype, int64_t num_layers, int64_t num_slots, int64_t num_tokens, Ints state,
                int64_t step = 1)
       : dtype_(dtype), num_layers_(num_layers), num_slots_(num_slots), num_tokens_(num_tokens) {
@@ -292,7 +292,7 @@ inline void expect_validation_names_row_and_value(const ExecContext& ctx, Mirror
   example.slots = {1, 2};
   expect_invalid({"state_idx[1] is 2, expected below num_slots = 2"},
                  [&] { example.run(ctx, on, example.state()); });
-  example.slots = {-1, 2};  // behind a request that is skipped
+  example.slots = {-1, 2};  // after a request that is skipped
   expect_invalid({"state_idx[1] is 2, expected below num_slots = 2"},
                  [&] { example.run(ctx, on, example.state()); });
   example.slots = {1, 1};

@@ -25,7 +25,7 @@ void for_each_piece_of(const ExecContext& ctx, const ConstIndexList& cu, int64_t
   for_each_piece(ctx, num_rows, begin, end, kElementsPerTask, start, piece);
 }
 
-/// Fills what lies before the first row and behind the last one.
+/// Fills what lies before the first row and after the last one.
 void fill_outside(const ExecContext& ctx, const IndexList& to, int64_t begin, int64_t end,
                   const Fill& fill) {
   if (!fill.on) return;

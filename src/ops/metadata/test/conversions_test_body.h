@@ -163,7 +163,7 @@ inline void expect_slots_filtering_equals_the_definition(const MetadataRun& run)
   });
 }
 
-// The grids of the originals end at 65,535 requests; one of 32k beside many of one is what they
+// The grids of the originals end at 65,535 requests; one of 32k next to many of one is what they
 // balance worst.
 inline void expect_conversions_take_any_number_of_requests_and_any_skew(const MetadataRun& run) {
   ThreadPool pool(3);

@@ -40,7 +40,7 @@ inline IndexTensors index_tensors_of(int repeat) {
 }
 
 /// An index tensor of tests: i32 or i64 at random, with gaps between rows and elements at random,
-/// all of them filled, so that a write beside the elements shows.
+/// all of them filled, so that a write next to the elements shows.
 class IndexTensor {
  public:
   explicit IndexTensor(const ref::Vector& values) : IndexTensor(1, int64_t(values.size()), values) {

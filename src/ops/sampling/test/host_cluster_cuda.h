@@ -12,7 +12,7 @@
 namespace heddle::cuda::sampling {
 
 /// A Cluster (row_search_cuda.h) of one thread of the CPU, which takes the steps of all threads in
-/// turn. What the kernels do beside their communication is tested by it without a GPU.
+/// turn. What the kernels do apart from their communication is tested by it without a GPU.
 class HostCluster {
  public:
   HostCluster(std::span<const float> row, const RowLayout& layout, int leader)

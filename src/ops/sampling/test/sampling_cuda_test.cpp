@@ -62,7 +62,7 @@ TEST_F(SamplingCuda, HasTheBitsOfTheCpu) {
   }
 }
 
-/// Every combination of options, one a row, behind penalties: the bits of the CPU at each step.
+/// Every combination of options, one a row, after penalties: the bits of the CPU at each step.
 TEST_F(SamplingCuda, AllOptionsTogetherHaveTheBitsOfTheCpu) {
   const int64_t vocab = testing::pick<int64_t>({700, 3000, 20011});
   std::vector<SamplingRow> options;
@@ -81,7 +81,7 @@ TEST_F(SamplingCuda, AllOptionsTogetherHaveTheBitsOfTheCpu) {
   for (int64_t r = 0; r < num_rows; ++r) adjustments.add(random_adjustment(vocab));
   SampledRows want = random_rows(num_rows, vocab, 0);
   for (float& x : want.logits) {
-    if (std::isnan(x)) x = 0.0f;  // the bits of NaN are not told
+    if (std::isnan(x)) x = 0.0f;  // the bits of NaN are not specified
   }
   SampledRows got = want;
   const auto adjust = [&](const ExecContext& ctx, testing::Mirror& m, SampledRows& rows) {

@@ -233,7 +233,7 @@ TEST(Sample, RangesOfWeightsMeet) {
   }
 }
 
-/// Sums of blocks are added in f64: behind one token of weight 1, each of 200 blocks weighs less
+/// Sums of blocks are added in f64: after one token of weight 1, each of 200 blocks weighs less
 /// than f32 could add to 1.
 TEST(Sample, SmallWeightsOfManyBlocksAdd) {
   constexpr int64_t kBlocks = 200, kBlock = 1024;

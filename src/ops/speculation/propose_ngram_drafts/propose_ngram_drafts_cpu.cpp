@@ -27,7 +27,7 @@ Occurrence find_ngram(const T* tokens, int64_t step, int64_t length, const Ngram
     int64_t n = 1;
     while (n < most && token(end - n) == token(length - 1 - n)) ++n;
     if (n >= p.min_ngram && n > best.n) best = {n, end};
-    if (best.n == p.max_ngram) break;  // none is longer, and the others come behind this one
+    if (best.n == p.max_ngram) break;  // none is longer, and the others come after this one
   }
   return best;
 }

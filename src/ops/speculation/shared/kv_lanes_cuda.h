@@ -56,7 +56,7 @@ class GroupRow {
         last_id_(load_if<kLayout>(is_active, kv.last_id, row)),
         length_(load_if<kLayout>(is_active, kv.length, row)) {}
 
-  /// Waits for the count. Asks for the ids at the end of the row, before it is known which of them
+  /// Waits for the count. Loads the ids at the end of the row, before it is known which of them
   /// is wanted.
   __device__ void load_ids(const GroupKv& kv, uint32_t row, bool is_active, bool with_last) {
     const ContiguousIndices ids = kv.ids.row_given(row);
@@ -105,8 +105,8 @@ class GroupRow {
   return static_cast<uint32_t>(plan_large(kv, row, rejected).num_released);
 }
 
-/// The places of a group's released ids in the list: those in front of its block are known only
-/// later. Threads behind the first `lanes` of a block take no part.
+/// The places of a group's released ids in the list: those before its block are known only
+/// later. Threads after the first `lanes` of a block take no part.
 class GroupPlaces {
  public:
   /// A barrier of the block lies between this and publish().
@@ -128,7 +128,7 @@ class GroupPlaces {
     in_block_ = sum - num_released;
     if (lane == 31) warp_totals[warp] = sum;
   }
-  /// Tells the other blocks how many ids this one has.
+  /// Publishes to the other blocks how many ids this one has.
   template <ListOrder kOrder>
   __device__ void publish(const GroupKv& kv, const ListSums<kOrder>& sums, uint32_t lanes,
                           const uint32_t* warp_totals) {
@@ -234,7 +234,7 @@ static __device__ __noinline__ void finish_large_rewind(const Params& p, LaneGro
   store_rewind<kLayout>(p.kv, group, true, row, rewind, id);
   if (rewind.crossed > 0) store_released<kLayout>(p.kv, group, row, rewind, place);
 }
-/// All that follows from a rewind, behind places.publish(). before: of `row`; `rewind` is that of
+/// All that follows from a rewind, after places.publish(). before: of `row`; `rewind` is that of
 /// one that is not large.
 template <IndexLayout kLayout, ListOrder kOrder, class Params>
 __device__ void finish_rewind(const Params& p, const LaneGroup& group, const GroupRow<kLayout>& row,

@@ -5,7 +5,7 @@
 namespace heddle::cuda::speculation {
 namespace {
 
-/// SpeculativeStepParams, what is read first in front.
+/// SpeculativeStepParams, in the order in which it is read.
 struct GroupStep {
   GroupCount num_decode, num_prefill;
   GroupDrafts layout;
@@ -94,7 +94,7 @@ __device__ __noinline__ void next_step_large(const GroupStep& p, LaneGroup group
 }
 
 /// rewind_kv_cache of each request by the first p.lanes threads of a block, its next step by as
-/// many others. They read the cache before the barrier, these change it behind; none of the ids
+/// many others. They read the cache before the barrier, these change it after; none of the ids
 /// that are cleared is one that a slot of the next step is made of.
 template <IndexLayout kLayout, ListOrder kOrder>
 __device__ void step_caches(const GroupStep& p) {
@@ -132,7 +132,7 @@ __device__ void step_caches(const GroupStep& p) {
                          places, sums);
 }
 
-/// Clears the mask where a request has fewer tokens than its starts give it, and behind the last
+/// Clears the mask where a request has fewer tokens than its starts give it, and after the last
 /// request.
 template <IndexLayout kLayout>
 __device__ void clear_gaps(const GroupStep& p, const LaneGroup& group, const GroupRange& range,
@@ -186,11 +186,11 @@ __device__ void step_tokens(const GroupStep& p, const LaneGroup& group) {
 }
 
 // All of a step. A group of lanes for each request, a lane for each of its tokens; everything is
-// asked for before anything is looked at, so that a request waits for memory twice: for its count
+// loaded before anything is used, so that a request waits for memory twice: for its count
 // of blocks, then for their ids. Such a kernel takes as long as its longest chain of instructions,
 // so half of the blocks, those with blockIdx.y = 1, do what needs the tokens alone. Grid (blocks,
 // 2), block p.lanes threads as select_speculation_kernel has them, twice as many where the next
-// step is asked for.
+// step is requested.
 template <IndexLayout kLayout, ListOrder kOrder>
 __global__ void __launch_bounds__(2 * kMaxGroupThreads)
     step_lanes_kernel(const __grid_constant__ GroupStep p) {

@@ -15,7 +15,7 @@
 
 namespace heddle::testing::propose_ngram_drafts_cases {
 
-/// Sequences in a table of max_tokens columns: behind each stands what would make a longer match.
+/// Sequences in a table of max_tokens columns: after each is what would make a longer match.
 struct Sequences {
   std::vector<Ints> rows;
   IndexBuffer table, lengths;
@@ -55,7 +55,7 @@ inline void expect_proposed(const SpeculationRun& device, Sequences& s, int64_t 
         i < num_active ? ref::propose_ngram_drafts(s.rows[size_t(i)], max_drafts, options) : Ints{};
     EXPECT_EQ(counts.get(i), int64_t(want.size())) << i;
     want.resize(size_t(max_drafts), kNoToken);
-    want.push_back(IndexBuffer::kBefore);  // the column behind the drafts
+    want.push_back(IndexBuffer::kBefore);  // the column after the drafts
     EXPECT_EQ(drafts.row(i), want) << i;
   }
   EXPECT_EQ(drafts.row(num_rows), Ints(size_t(max_drafts + 1), IndexBuffer::kBefore));
@@ -135,7 +135,7 @@ inline void an_occurrence_may_overlap_the_last_tokens(const SpeculationRun& devi
   Sequences s({Ints{4, 4, 4, 4, 4}, Ints{5}, Ints{}, Ints{1, 2, 3}}, 6);
   IndexBuffer tokens(4, 3), counts(4);
   propose_ngram_drafts(device, tokens.view(), counts.view(), s.table.view(), s.lengths.view(), 3);
-  EXPECT_EQ(counts.values(), (Ints{2, 0, 0, 0}));  // 4 4 4 at 0, behind which two stand
+  EXPECT_EQ(counts.values(), (Ints{2, 0, 0, 0}));  // 4 4 4 at 0, which two follow
   EXPECT_EQ(tokens.row(0), (Ints{4, 4, -1}));
   propose_ngram_drafts(device, tokens.view(), counts.view(), s.table.view(), s.lengths.view(), 3,
                        {}, {.match = NgramMatch::kLast});

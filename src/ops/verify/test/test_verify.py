@@ -73,7 +73,7 @@ class Batch:
 
 
 def padded(rows: list[list[int]], width: int) -> Any:
-    """The rows as a matrix, -1 behind."""
+    """The rows as a matrix, then -1."""
     return np.array([[*row, *[-1] * (width - len(row))] for row in rows], np.int64).reshape(
         -1, width
     )

@@ -34,7 +34,7 @@ struct VerifyRun {
   const std::vector<int64_t>* starts = nullptr;  // in place of the batch's
 };
 
-/// A matrix with `gap` elements between its rows that nobody may look at.
+/// A matrix with `gap` elements between its rows that are never read.
 template <class T>
 class GappedRows {
  public:
@@ -74,7 +74,7 @@ GappedRows<In> indices(const std::vector<int64_t>& values, int64_t gap) {
 }
 
 /// An output matrix; its gaps and what surrounds it are poisoned. The poison is -1 in integers,
-/// which is what an op writes behind its results, so the elements begin with something else.
+/// which is what an op writes after its results, so the elements begin with something else.
 template <class T>
 class OutputRows {
  public:
@@ -109,7 +109,7 @@ class OutputRows {
   testing::PoisonedBuffer<T> buffer_;
 };
 
-/// Calls the op with outputs of type Out and inputs of type In; checks what lies behind the
+/// Calls the op with outputs of type Out and inputs of type In; checks what lies after the
 /// results.
 template <class Out, class In>
 std::vector<ref::Verdict> run_verify(const VerifyBatch& batch, const VerifyRun& run) {
