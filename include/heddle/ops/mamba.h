@@ -11,7 +11,7 @@ namespace heddle {
 /// States of one call: the convolution's, the scan's and so on.
 inline constexpr int kMaxMambaStates = 8;
 
-/// One kind of state and the copies of it that a pass over drafts leaves after each of its tokens.
+/// One kind of state and the copies of it that a pass over drafts keeps after each of its tokens.
 /// Same dtype, any of heddle's; axes of the state without gaps, strides of the axes before them
 /// any.
 struct MambaState {

@@ -10,7 +10,7 @@
 //   Every index, length and table tensor is i32 or i64, in any mix; any stride; offsets are
 //   computed in 64 bits.
 //   Lengths and starts (cu_x: part i of a ragged array is [cu_x[i], cu_x[i + 1])) are read where
-//   the tensors lie and nothing else tells how much is written, so a captured call may be replayed
+//   the tensors lie and nothing else says how much is written, so a captured call may be replayed
 //   with other contents. Lengths below 0 count as 0.
 //   An entry whose source or destination lies outside its tensor is skipped: nothing is read or
 //   written out of bounds.
@@ -29,10 +29,9 @@ namespace heddle {
 ///   ragged [>= the sum of all lengths]; block_tables [num_seqs, width]; input_lengths,
 ///   cache_lengths [num_seqs]
 /// A row longer than the table's width keeps its room in `ragged`; the entries that the table lacks
-/// are skipped.
-/// `total`, where given, is the sum that the caller has sized `ragged` for: another sum is an
-/// error; on a GPU, where the host does not wait for the sum, only with HEDDLE_VALIDATE=1. Source:
-/// the metadata kernels of LoRAX and TGI, as for the next four.
+/// are skipped. `total`, where given, is the sum that the caller has sized `ragged` for: another
+/// sum is an error; on a GPU, where the call does not wait for the sum, only with
+/// HEDDLE_VALIDATE=1. Source: the metadata kernels of LoRAX and TGI, as for the next four.
 void block_tables_to_ragged(const ExecContext& ctx, TensorView ragged, ConstTensorView block_tables,
                             ConstTensorView input_lengths, ConstTensorView cache_lengths,
                             std::optional<int64_t> fill_value = std::nullopt,
@@ -101,11 +100,11 @@ struct PrepareBatchOutputs {
 
   // Adapters, three forms of the same: slot_ids is for LoraBatch::from_ids, the segments are for
   // LoraBatch::from_segments.
-  TensorView slot_ids;      // [num_tokens]     padding, and rows without an adapter: kNoAdapter
-  TensorView seg_starts;    // [num_segments]   first row; padding: 0
-  TensorView seg_ends;      // [num_segments]   one past the last row; padding: 0, an empty segment
-  TensorView seg_slots;     // [num_segments]   padding: kNoAdapter
-  TensorView adapter_rows;  // [num_tokens]     rows with an adapter, by slot; padding: -1
+  TensorView slot_ids;        // [num_tokens]     padding, and rows without an adapter: kNoAdapter
+  TensorView seg_starts;      // [num_segments]   first row; padding: 0
+  TensorView seg_ends;        // [num_segments]   after the last row; padding: 0, an empty segment
+  TensorView seg_slots;       // [num_segments]   padding: kNoAdapter
+  TensorView adapter_rows;    // [num_tokens]     rows with an adapter, by slot; padding: -1
   TensorView adapter_indptr;  // [num_slots + 1]  first entry of each slot in adapter_rows
 
   // In and out: ids of the requests by position; takes those that this step brings. Nothing else in
@@ -134,7 +133,7 @@ struct PrepareBatchInputs {
   ConstTensorView next_indptr;     // [num_seqs + 1]
   ConstTensorView prompt_lengths;  // [num_seqs]  positions below it keep their id; absent: 0
 
-  int64_t page_size = 0;       // at least 1 where pages are given or asked for
+  int64_t page_size = 0;       // at least 1 where pages are given or requested
   int64_t tokens_per_seq = 1;  // new tokens of each request, without input_lengths
   int64_t accepted_extra = 0;  // added to each accepted length: 1 where they count drafts alone
   int64_t pad_page = -1;
@@ -157,7 +156,7 @@ struct PrepareBatchInputs {
 /// stored at all_input_ids[i][p], too; else all_input_ids[i][p]; pad_token where neither exists.
 /// Segments are the runs of rows with one adapter, over requests; rows without one are in none.
 /// num_seqs segments suffice.
-/// An adapter at or above num_slots counts as none where adapter_indptr tells num_slots.
+/// An adapter at or above num_slots counts as none where adapter_indptr gives num_slots.
 /// Without page_size nothing is known of pages: kv(i) = start(i) + n(i).
 void prepare_batch(const ExecContext& ctx, const PrepareBatchOutputs& outputs,
                    const PrepareBatchInputs& inputs);

@@ -97,7 +97,7 @@ void restore_logits(const ExecContext& ctx, TensorView logits, ConstTensorView s
                     const LogitAdjustments& adjustments);
 
 /// token_ids[t] = drawn[sources[t]] where sources[t] is in [0, num_drawn); other tokens stay. So a
-/// step can be asked for before the host knows the tokens of the one in front.
+/// step can be launched before the host knows the tokens of the previous one.
 ///   token_ids, sources [num_tokens] i32; drawn [num_drawn] i32; without gaps, apart in memory
 /// On CUDA one launch on the context's stream, which may be captured.
 void take_drawn_tokens(const ExecContext& ctx, TensorView token_ids, ConstTensorView drawn,

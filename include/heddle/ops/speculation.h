@@ -32,7 +32,7 @@ struct Drafts {
   /// [>= num_decode_requests + 1] i32|i64, ascending from 0, or absent. Request p has indptr[p + 1]
   /// - indptr[p] drafts, one past its end none.
   ConstTensorView indptr{};
-  /// A draft kNoToken stands for none and is never accepted.
+  /// A draft kNoToken is a placeholder and is never accepted.
   bool reject_placeholders = false;
 
   /// As published: S drafts for every request, tokens compared whatever they are.
@@ -47,7 +47,7 @@ struct Drafts {
 
 /// Accepts each draft that equals the token the model gives at the position before it, up to the
 /// first that does not.
-///   mask stands for accepted_tokens_mask, which is false elsewhere
+///   mask is accepted_tokens_mask, which is false elsewhere
 ///   mask[base(p)]     = true
 ///   mask[base(p) + j] = mask[base(p) + j - 1] and input[base(p) + j] == output[base(p) + j - 1],
 ///     0 < j <= drafts(p)
@@ -58,7 +58,7 @@ struct Drafts {
 /// at least what the requests need. The mask is false after the last request, last_one_indices -1.
 /// A request whose tokens begin past num_tokens (ragged or device counts only) gets -1; one whose
 /// tokens end past it has its first ones verified.
-/// The output at last_one_indices[p] is the bonus token, which no draft stands for. Nothing may
+/// The output at last_one_indices[p] is the bonus token, which has no draft. Nothing may
 /// alias.
 void verify_speculative_tokens(const ExecContext& ctx, TensorView last_one_indices,
                                TensorView accepted_tokens_mask, ConstTensorView input_tokens,
@@ -105,8 +105,8 @@ struct KvBlockState {
 };
 
 /// Blocks that a rewind frees; any of these may be absent. On CUDA several blocks of threads make
-/// the list where the context has an exchange (16 KB), else one. num_requests rows at least, later
-/// ones get 0 and false.
+/// the list where the context has an exchange (16 KB), else one. num_requests rows at least, those
+/// after them get 0 and false.
 struct ReleasedBlocks {
   TensorView blocks_to_release{};  // [rows]  the last block id before the call
   TensorView remove_mask{};        // [rows]  bool|u8: whether that block is released

@@ -35,8 +35,8 @@ void verify_greedy(const ExecContext& ctx, TensorView output_tokens, TensorView 
                    ConstTensorView draft_indptr);
 
 /// Speculative sampling: what comes out is distributed as if the target alone had drawn each token.
-/// With p = the row of target_probs that a draft x is verified against, and q = the row of
-/// draft_probs that it was drawn from:
+/// With p = the row of target_probs that a draft x is judged by, and q = the row of draft_probs
+/// that it was drawn from:
 ///   accept   x if u * q(x) < p(x), that is with probability min(1, p(x) / q(x)); else
 ///   replace  it by a draw from max(p - q, 0), normalised, and stop; where that is 0 throughout, by
 ///     a draw from p.
@@ -60,10 +60,10 @@ void verify_stochastic(const ExecContext& ctx, TensorView output_tokens, TensorV
                        ConstTensorView seed, ConstTensorView step);
 
 // Trees of drafts. A request's drafts are the nodes of a tree under its last token, the root, which
-// is no node; parents come before their children. tree_mask [N, words] i32|i64 tells who precedes
+// is no node; parents come before their children. tree_mask [N, words] i32|i64 says who precedes
 // whom: bit j of node i's row (bit j % w of word j / w, w = 32 or 64) is set for j = i and for each
 // ancestor j of i. The parent of node i is therefore the highest j < i whose bit is set, and the
-// root where no bit is set; bits from i on are not looked at, nor words that a row lacks.
+// root where there is none; bits from i on are not looked at, nor words that a row lacks.
 //   accepted_nodes [B, max_depth] i32|i64: the accepted path from the root down, then -1. Here
 //   width = max_depth + 1.
 // Node i of a request that starts at position s (its root's) lies at s + 1 + i in the cache until

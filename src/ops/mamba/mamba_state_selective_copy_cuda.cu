@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kCopyThreads, kCopyBlocks)
   const StateCopy& copy = state.copy;
 
   wait_for_predecessor();
-  // Four loads that do not wait for each other. A row that is only padding is there, too: the
+  // Four loads that do not wait for each other. A row that is only padding exists, too: the
   // arrays have max_active rows or more.
   const int64_t active = p.num_active.is_given() ? p.num_active.at(0) : p.max_active;
   const int64_t prefill = p.prefill_status.at(i), slot = p.state_idx.at(i);

@@ -20,7 +20,7 @@ inline void check_index_tensor(const ExecContext& ctx, const char* tensor, const
   check_device(ctx, {{tensor, t}});
 }
 
-/// The same for a tensor that may be absent.
+/// check_index_tensor() for a tensor that may be absent.
 inline void check_optional_index_tensor(const ExecContext& ctx, const char* tensor,
                                         const ConstTensorView& t,
                                         std::initializer_list<Dim*> dims) {
@@ -42,7 +42,7 @@ void check_on_host(const ExecContext& ctx, std::initializer_list<ConstTensorView
 
 }  // namespace cuda::metadata
 
-/// What HEDDLE_VALIDATE=1 asks for: check(), once these tensors are in host memory. Where they lie
+/// What HEDDLE_VALIDATE=1 does: check(), once these tensors are in host memory. Where they lie
 /// on a device, the views are replaced by those of copies, taken in the order of the stream; during
 /// a capture, when nothing can be read, check is left out.
 inline void check_on_host(const ExecContext& ctx, std::initializer_list<ConstTensorView*> tensors,

@@ -55,13 +55,13 @@ __device__ int row_of(const Place* starts, int num_rows, Place element) {
 
 inline constexpr int kMaxWarps = 32;
 
-/// Several sums that are taken side by side, so that they wait for one another's exchanges once.
+/// Several sums that are computed together, so that their exchanges overlap.
 template <int kCount>
 struct Sums {
   int64_t of[kCount];
 };
 
-/// What the threads before this one add up to, and what all do; each sum stops at its cap,
+/// The sums over the threads before this one, and over all; each sum stops at its cap,
 /// which lets it be taken in any order. Numbers and caps are not negative and at most kHuge. Called
 /// by all threads of a block of whole warps; a barrier lies between two calls with the same
 /// scratch.
@@ -87,7 +87,7 @@ __device__ Sums<kCount> block_sums_before(Sums<kCount> x, const Sums<kCount>& ca
     total.of[k] = 0;
   }
   __syncthreads();
-  Sums<kCount> front{};  // of the warps in front
+  Sums<kCount> front{};  // of the warps before
   for (int w = 0; w < num_warps; ++w) {
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {
@@ -100,7 +100,7 @@ __device__ Sums<kCount> block_sums_before(Sums<kCount> x, const Sums<kCount>& ca
   return before;
 }
 
-/// The same for a block of 256 threads whose numbers are at most kSmallSum.
+/// block_sums_before() for a block of 256 threads whose numbers are at most kSmallSum.
 __device__ inline uint32_t block_sum_before(uint32_t x, uint32_t (&scratch)[8], uint32_t& total) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   uint32_t sum = x;

@@ -62,7 +62,7 @@ class DeviceResidual {
   }
   /// Adds a rejected draft; returns the mass of what is left.
   [[nodiscard]] __device__ double reject(int64_t token, const float* q, double mass) {
-    __syncthreads();  // everybody is done with what is there
+    __syncthreads();  // all threads are done with what it holds
     if (threadIdx.x == 0) {
       s_.tokens[num_rejected_] = token;
       s_.q[num_rejected_] = q;
@@ -116,8 +116,8 @@ class DeviceResidual {
       const int64_t chunk = base + threadIdx.x / 16;
       double of_lane = 0.0;
       if (chunk < end) {
-        const int64_t from = chunk * chunk_size_, behind = from + chunk_size_;
-        const int64_t to = behind < vocab_size_ ? behind : vocab_size_;
+        const int64_t from = chunk * chunk_size_, after = from + chunk_size_;
+        const int64_t to = after < vocab_size_ ? after : vocab_size_;
         of_lane = sum_lane(from + lane, to);
       }
 #pragma unroll

@@ -37,7 +37,7 @@ void block_tables_to_ragged(const ExecContext& ctx, TensorView ragged, ConstTens
     HEDDLE_CHECK(sum == *total, "input_lengths and cache_lengths sum to ", sum,
                  ", expected total = ", *total);
   };
-  if (ctx.device.type == DeviceType::kCpu) check_total();  // elsewhere nobody waits for the sum
+  if (ctx.device.type == DeviceType::kCpu) check_total();  // a GPU call does not wait for the sum
   if (validating()) {
     check_on_host(ctx, {&input_lengths, &cache_lengths}, [&] {
       check_total();

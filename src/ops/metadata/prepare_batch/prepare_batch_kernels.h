@@ -65,7 +65,7 @@ class SeqPlanner {
   explicit SeqPlanner(const PrepareBatchParams& p) : p_(p), num_active_(active_seqs(p)) {}
   /// The plan of the next request; an empty one for padding.
   SeqPlan next();
-  /// The same for one who looks at tokens and adapters alone.
+  /// next() without the pages, for who needs tokens and adapters alone.
   SeqPlan next_without_pages();
 
  private:

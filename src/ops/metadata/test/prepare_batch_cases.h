@@ -57,7 +57,7 @@ class BatchTensors {
     }
   }
 
-  /// Expects the outputs that are there to be those of the definition.
+  /// Expects the outputs that are given to be those of the definition.
   void expect(const ref::BatchResult& want) const {
     for (const auto& [name, tensor] : outputs_) {
       SCOPED_TRACE(name);

@@ -1,4 +1,4 @@
-// How the GPU's launch of prepare_batch is cut up, without a GPU.
+// How the work of a launch of prepare_batch is partitioned, without a GPU.
 #include <gtest/gtest.h>
 
 #include "ops/metadata/prepare_batch/prepare_batch_cuda_params.h"

@@ -17,7 +17,7 @@ struct BatchCall {
   std::optional<std::vector<Vector>> seq_pages;  // of each request
   std::optional<Vector> adapter_slots, next_input_ids, next_indptr, prompt_lengths;
   int64_t page_size = 0, tokens_per_seq = 1, accepted_extra = 0, pad_page = -1, pad_token = 0;
-  // Extents of the outputs; nullopt where none of them is there.
+  // Extents of the outputs; nullopt where none of them is given.
   std::optional<int64_t> num_tokens, max_pages, table_width, num_segments, num_slots;
   std::optional<Matrix> all_input_ids;
 };

@@ -126,7 +126,7 @@ class WrongRows {
   /// What each row that is right writes, and which places a wrong one may write to.
   void find_places(const Vector& source, const Matrix& tables) {
     int64_t sum = 0;
-    std::set<int64_t> shared;  // elements that a wrong row claims, maybe next to another one
+    std::set<int64_t> shared;  // elements that a wrong row claims, maybe as well as another one
     for (int64_t i = 0; i < num_seqs_; ++i) {
       const auto r = size_t(i);
       int64_t start = starts_[r], end = starts_[r + 1];
@@ -201,7 +201,7 @@ inline void expect_conversions_skip_wrong_rows(const MetadataRun& run, int num_b
   }
 }
 
-/// The same of prepare_batch: what a request without wrong words gets per token. Pages and ids of a
+/// prepare_batch with wrong words: what a request without them gets per token. Pages and ids of a
 /// wrong one count as missing.
 inline void expect_prepare_batch_skips_wrong_requests(const MetadataRun& run, int num_batches) {
   for (int i = 0; i < num_batches && !::testing::Test::HasFailure(); ++i) {

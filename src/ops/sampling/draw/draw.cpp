@@ -10,13 +10,13 @@ namespace heddle {
 namespace {
 
 /// The tokens of positive weight in the order of choice. Few are ever looked at, so they are sorted
-/// as they are asked for: weights of a range at a time, and of those a few at a time. Ranges keep
+/// as they are needed: weights of a range at a time, and of those a few at a time. Ranges keep
 /// the order because weights fall with logits.
 class TokensInOrder {
  public:
   TokensInOrder(const LogitRow& row, const DrawScratch& scratch) : row_(row), scratch_(scratch) {}
 
-  /// Whether there is an i-th token; i grows by at most one past what was asked for before.
+  /// Whether there is an i-th token; i grows by at most one past what was requested before.
   [[nodiscard]] bool has(int64_t i) {
     while (i >= num_sorted_ && (num_sorted_ < num_keys_ || next_range())) sort_some();
     return i < num_sorted_;

@@ -67,7 +67,7 @@ class DeviceCluster {
     f(own_, rank_, static_cast<int>(threadIdx.x));
     __syncthreads();
   }
-  /// Nobody waits, but lanes for their warp.
+  /// No thread waits, except lanes for their warp.
   template <class F>
   __device__ void run(const F& f) const {
     f(own_, rank_, static_cast<int>(threadIdx.x));
@@ -283,7 +283,7 @@ class DeviceCluster {
  private:
   static constexpr int kBatch = kSlotBatch;
 
-  /// Of groups that are told apart by lane; i < 4.
+  /// Of groups that differ by lane; i < 4.
   [[nodiscard]] __device__ float group_maximum(int i) const {
     return own_.group_maxima[num_exchanges_ % 2][i * kWarpSize + threadIdx.x % kWarpSize];
   }

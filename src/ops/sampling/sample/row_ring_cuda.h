@@ -18,7 +18,7 @@ struct RingShape {
 
 /// The logits of the rows that a block takes, one after the other, on their way through shared
 /// memory: each warp has the logits of its range of ids (RowLayout) copied into slots of its own,
-/// while those of the rows in front are worked on, and waits for nothing but its copies. The copy
+/// while the rows before are worked on, and waits for nothing but its copies. The copy
 /// engine does it, so that no warp is held up by loads that memory is not ready for; it takes
 /// pieces of 16 bytes at multiples of 16 alone, lanes copy what is not so.
 class RowRing {
@@ -126,7 +126,7 @@ class RowRing {
     if (bytes > 0) bulk_load(to, from, bytes, barrier);
 #endif
   }
-  /// The first num logits, of which num_left are there; what is past the end of the row is
+  /// The first num logits, of which num_left exist; what is past the end of the row is
   /// -infinity.
   static __noinline__ __device__ void copy_by_lanes(float4* to, const float* from, uint32_t num,
                                                     uint32_t num_left, PhaseBarrier& barrier) {

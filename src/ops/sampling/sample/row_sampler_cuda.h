@@ -2,10 +2,10 @@
 
 #include "cuda/philox_cuda.h"
 
-#include "ops/sampling/sample/row_search_cuda.h"
-#include "ops/sampling/sample/sample_params.h"
-#include "ops/sampling/sample/unit_sum_cuda.h"
-#include "ops/sampling/sample/unroll_cuda.h"
+#include "ops/sampling/row_search_cuda.h"
+#include "ops/sampling/sample_params.h"
+#include "ops/sampling/unit_sum_cuda.h"
+#include "ops/sampling/unroll_cuda.h"
 
 // What a Cluster (row_search_cuda.h) does for a row, in three parts:
 //
@@ -14,15 +14,15 @@
 //   finish       the leader: the token, if these are enough
 //   search       all blocks again, for rows of which they are not
 //
-// Next to what is said there a Cluster has for it:
+// In addition to what is said there, a Cluster has for it:
 //
-//   run(f)                 f(own, rank, thread) in every thread; nobody waits
+//   run(f)                 f(own, rank, thread) in every thread, without waiting
 //   largest_of_groups(f)   group_maxima of all blocks: the largest f(rank, thread) of a group
 //   bounds()               of these, as kGroups says
 //   tighter_bound(bounds, n)   a bound that is higher, if at least n groups have logits from it on
 //   has_from(rank, thread, least)   whether the thread has a logit of at least `least`
 //   sum(leader, i, f)      that block's warp_units[i]: the sums of f(rank, thread) of each warp
-//   end_row()              nobody reads the row's logits any more, but for a search
+//   end_row()              the row's logits are read no more, but for a search
 //   total(i)               the leader's: the sum of warp_units[i]
 //   logit(id)              of the row
 //   leader_each(f)         f(own, thread) in the threads of the leader, which then see it done
@@ -75,7 +75,7 @@ struct RowNeeds {
   const bool has_top_p = draw.top_p<1.0f, has_min_p = draw.min_p> 0.0f;
   const bool has_top_k = draw.has_top_k(vocab_size);
   const bool total = !has_top_k && (has_top_p || !has_min_p);
-  // Some 90 tokens, or 350 where it is not known how many the filters ask for.
+  // Some 90 tokens, or 350 where it is not known how many the filters need.
   const int num_groups = has_top_k ? kGroups / 2 : kGroups * 15 / 16;
   return {.list = has_top_k || has_top_p || has_min_p,
           .num_groups = num_groups,
@@ -257,7 +257,7 @@ class RowSampler {
         bounds_(bounds),
         draw_(draw) {}
 
-  /// Whether what was collected is enough; then token() is there.
+  /// Whether what was collected is enough; then token() is valid.
   [[nodiscard]] __host__ __device__ bool finish() {
     fetch_counts(cluster_);
     if (!(draw_.temperature > 0.0f)) {
@@ -283,7 +283,7 @@ class RowSampler {
     uint64_t total = 0;
     HEDDLE_NO_UNROLL
     for (int step = 0; step < 2; ++step) {  // one copy of the code of a search
-      SearchTarget target{Kind::kCount, 1};
+      Target target{Kind::kCount, 1};
       if (step == 0) {
         if (draw_.has_top_k(vocab_size_)) {
           target.limit = static_cast<uint64_t>(draw_.top_k);
@@ -315,7 +315,7 @@ class RowSampler {
   [[nodiscard]] __host__ __device__ uint32_t token() const { return token_; }
 
  private:
-  using Kind = SearchTarget::Kind;
+  using Kind = Target::Kind;
 
   /// The tokens that the filters leave: those up to one in the order of choice, not below a logit.
   struct Kept {
@@ -328,10 +328,10 @@ class RowSampler {
     }
   };
 
-  [[nodiscard]] __host__ __device__ SearchTarget top_p_of(uint64_t kept) const {
+  [[nodiscard]] __host__ __device__ Target top_p_of(uint64_t kept) const {
     return {Kind::kAtLeast, kept, double{draw_.top_p} * static_cast<double>(kept)};
   }
-  [[nodiscard]] __host__ __device__ SearchTarget draw_of_total(uint64_t kept) const {
+  [[nodiscard]] __host__ __device__ Target draw_of_total(uint64_t kept) const {
     return {Kind::kAbove, kept, draw_.u * static_cast<double>(kept)};
   }
   [[nodiscard]] __host__ __device__ double min_p_bound() const {
@@ -355,7 +355,7 @@ class RowSampler {
       kept = own.sums[count - 1];
     }
     if (draw_.top_p < 1.0f) {
-      const SearchTarget target = top_p_of(kept);
+      const Target target = top_p_of(kept);
       const int at = cluster_.count_if(n, [&](int i) {
         return !target.is_reached({own.sums[i], uint64_t(i) + 1});
       });
@@ -375,7 +375,7 @@ class RowSampler {
   }
   /// Draws from the first `count` listed tokens.
   __host__ __device__ void choose_by_id(const Places& places, int count) {
-    const SearchTarget target = draw_of_total(cluster_.leader().sums[count - 1]);
+    const Target target = draw_of_total(cluster_.leader().sums[count - 1]);
     cluster_.leader_each([&](BlockState& own, int thread) {
       if (thread >= count) return;
       const uint32_t id = places.id_of(own.list[thread]);
@@ -400,7 +400,7 @@ class RowSampler {
   /// The leader's: draws from the kept tokens, whose warps' sums it has.
   __host__ __device__ void draw_by_id(const RowSearch<Cluster>& search, uint64_t total,
                                       const Kept& kept) {
-    const SearchTarget target = draw_of_total(total);
+    const Target target = draw_of_total(total);
     BlockState& own = cluster_.leader();
     uint64_t before = 0;
     /// Of n numbers f(i) the first with which the target is reached, n without one.

@@ -15,7 +15,7 @@
 //                             -infinity with ids past the end where the row ends
 //   fours(rank, thread, f, g, is_last)   f(four logits) for all of them, a float4 each; where that
 //                             is true g(logit, id) for each of the four, some time later. is_last:
-//                             nobody reads the logits after it, but for a search
+//                             the logits are read no more after it, but for a search
 //   of(rank)          the state of a block
 //   leader_rank()     the block whose threads, all of them, alone call the next ones
 //   is_leader()       whether this is it

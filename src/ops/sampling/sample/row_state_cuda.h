@@ -7,8 +7,8 @@
 
 #include "ops/sampling/draw/weight.h"
 
-// What the blocks that share a row keep of it. Tokens are told by their place: ascending numbers in
-// the order of choice, larger logits first, equal ones by id.
+// What the blocks that share a row keep of it. Tokens are identified by their place: ascending
+// numbers in the order of choice, larger logits first, equal ones by id.
 
 namespace heddle::cuda::sampling {
 
@@ -79,7 +79,7 @@ struct PlaceRange {
   Mass before;
 };
 
-/// What the leader of a row tells the others.
+/// What the leader of a row sends to the others.
 struct Decision {
   bool found;
   PlaceRange range;
@@ -107,7 +107,7 @@ struct BlockState {
     };
   };
   alignas(16) float group_maxima[2][kGroups];  // of this row and the one before, in turn
-  PhaseBarrier maxima_come[2];                 // until they are there
+  PhaseBarrier maxima_come[2];                 // until they have arrived
   PhaseBarrier copied[kRowWarps][kMaxSlots / kSlotBatch];  // of the ring
   uint64_t warp_units[2][kMaxBlocks * kRowWarps];  // of the leader: sums of all warps, by id
   Mass warp_masses[kRowWarps];                     // of this block's warps, for its threads

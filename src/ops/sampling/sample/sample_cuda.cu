@@ -7,10 +7,10 @@
 #include "cuda/early_launch.h"
 #include "cuda/shared_memory.h"
 
-#include "ops/sampling/sample/device_cluster_cuda.h"
-#include "ops/sampling/sample/row_sampler_cuda.h"
-#include "ops/sampling/sample/sample_kernels.h"
-#include "ops/sampling/sample/sample_select.h"
+#include "ops/sampling/device_cluster_cuda.h"
+#include "ops/sampling/row_sampler_cuda.h"
+#include "ops/sampling/sample_kernels.h"
+#include "ops/sampling/sample_select.h"
 
 // A cluster of blocks takes a row, and one row after the other: logits of the next ones come into
 // shared memory meanwhile (row_ring_cuda.h).
@@ -28,8 +28,8 @@ namespace heddle::cuda::sampling {
 
 // Kernels have names that tools/check_shared_memory.py can read: no namespace without one.
 
-/// Dynamic shared memory of a block: two fit concurrently on chips of 9.0 and 10.0, one on the
-/// others.
+/// Dynamic shared memory of a block: two fit on a multiprocessor of chips of 9.0 and 10.0, one on
+/// the others.
 constexpr int kSlotBytes = kRowThreads * static_cast<int>(sizeof(float4));
 constexpr int kNumSlots = 8, kLargeNumSlots = 12, kBlocksPerSm = 2;
 static_assert(kSlotsAtOnce == kSlotBatch && kLargeNumSlots <= kMaxSlots);
@@ -39,7 +39,7 @@ struct RowShape {
   RingShape ring;
 };
 
-/// sample, as drive_rows asks for it.
+/// sample, as drive_rows needs it.
 struct SampleJob {
   const SampleParams& p;
   RowDraw* draws;  // of the batch, in shared memory
@@ -169,7 +169,7 @@ struct RowBatch {
   __device__ int64_t row(int i) const { return first + i * step; }
 };
 
-// What follows the collecting stands apart, so that it does not take the registers of that.
+// What follows the collecting is a function of its own, so that it does not take its registers.
 
 template <class Job>
 __noinline__ __device__ void prepare_row(Job job, BlockState& own, int64_t row, int i) {
@@ -208,7 +208,7 @@ __device__ void drive_rows(const Job& job, const RowShape& shape, BlockState& ow
   if (num_blocks > 1) arrive_at_cluster();
   RowRing ring(rows, shape.layout, shape.ring, own, slots, first, step);
   DeviceCluster cluster(own, &ring, rows, shape.layout);
-  if (num_blocks > 1) wait_for_cluster();  // all blocks are there
+  if (num_blocks > 1) wait_for_cluster();  // all blocks have started
   for (; first < rows.num_rows; first += uint32_t(num_blocks) * step) {
     const int64_t left = (rows.num_rows - 1 - first) / step + 1;
     const int num_in_batch = left < num_blocks ? static_cast<int>(left) : num_blocks;

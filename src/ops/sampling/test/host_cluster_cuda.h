@@ -6,13 +6,13 @@
 #include <span>
 #include <vector>
 
-#include "ops/sampling/sample/device_cluster_cuda.h"
-#include "ops/sampling/sample/row_sampler_cuda.h"
+#include "ops/sampling/device_cluster_cuda.h"
+#include "ops/sampling/row_sampler_cuda.h"
 
 namespace heddle::cuda::sampling {
 
 /// A Cluster (row_search_cuda.h) of one thread of the CPU, which takes the steps of all threads in
-/// turn. What the kernels do next to their communication is tested by it without a GPU.
+/// turn. What the kernels do apart from their communication is tested by it without a GPU.
 class HostCluster {
  public:
   HostCluster(std::span<const float> row, const RowLayout& layout, int leader)

@@ -53,7 +53,7 @@ class SamplingColumns {
   std::vector<int64_t> seed_, step_;
 };
 
-/// A context with the workspace that sample asks for.
+/// A context with the workspace that sample needs.
 class SamplingContext {
  public:
   SamplingContext(int64_t num_rows, int64_t vocab_size, ThreadPool* threads = nullptr)

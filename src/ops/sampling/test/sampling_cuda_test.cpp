@@ -81,7 +81,7 @@ TEST_F(SamplingCuda, AllOptionsTogetherHaveTheBitsOfTheCpu) {
   for (int64_t r = 0; r < num_rows; ++r) adjustments.add(random_adjustment(vocab));
   SampledRows want = random_rows(num_rows, vocab, 0);
   for (float& x : want.logits) {
-    if (std::isnan(x)) x = 0.0f;  // the bits of NaN are not told
+    if (std::isnan(x)) x = 0.0f;  // the bits of NaN are not specified
   }
   SampledRows got = want;
   const auto adjust = [&](const ExecContext& ctx, testing::Mirror& m, SampledRows& rows) {

@@ -22,7 +22,7 @@ struct GroupPrepare {
 };
 
 // What each row goes on with. A group of lanes for each, a lane for each of its tokens; output and
-// required are asked for at all of them, since the last accepted one is among them in any batch
+// required are loaded for all of them, since the last accepted one is among them in any batch
 // that was verified. Grid and block: select_speculation_kernel.
 template <IndexLayout kLayout>
 __global__ void __launch_bounds__(kMaxGroupThreads)

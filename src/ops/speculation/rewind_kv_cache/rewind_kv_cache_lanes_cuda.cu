@@ -14,7 +14,7 @@ struct GroupRewind {
 };
 
 // Takes the rejected drafts of each active request off its cache. One thread per request;
-// everything is asked for before anything is looked at, so that a request waits for memory twice:
+// everything is loaded before anything is used, so that a request waits for memory twice:
 // for its count of blocks, then for their ids. Grid and block: select_speculation_kernel. kLayout
 // is that of the cache and the releases, kCounts of all else, which comes from another step.
 template <IndexLayout kLayout, IndexLayout kCounts, ListOrder kOrder>

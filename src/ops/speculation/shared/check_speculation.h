@@ -34,12 +34,12 @@ template <class Byte>
 
 void check_drafts(const ExecContext& ctx, const Drafts& drafts, const Count& num_decode_requests);
 
-/// That num_decode + num_prefill requests fit in `rows`, and, where the host can tell, their tokens
-/// in num_tokens.
+/// That num_decode + num_prefill requests fit in `rows`, and, where the host knows them, their
+/// tokens in num_tokens.
 void check_requests(const ExecContext& ctx, const Count& num_decode, const Count& num_prefill,
                     const Drafts& drafts, int64_t rows, int64_t num_tokens);
 
-/// For HEDDLE_VALIDATE: the same of counts on the device, and ragged starts.
+/// For HEDDLE_VALIDATE: check_requests() with counts on the device, and ragged starts.
 void validate_requests(const cpu::CountReader& num_decode, const cpu::CountReader& num_prefill,
                        const Drafts& drafts, int64_t num_tokens);
 /// The starts of num_decode requests, where drafts are ragged.

@@ -30,7 +30,7 @@ class DraftLayout {
   [[nodiscard]] constexpr const cpu::IndexArray& indptr() const { return indptr_; }
   [[nodiscard]] constexpr int64_t num_starts() const { return num_starts_; }
   [[nodiscard]] constexpr bool rejects_placeholders() const { return reject_placeholders_; }
-  /// Whether this draft stands for none.
+  /// Whether this draft is a placeholder for none.
   [[nodiscard]] constexpr bool rejects(int64_t token) const {
     return reject_placeholders_ && token == kNoToken;
   }

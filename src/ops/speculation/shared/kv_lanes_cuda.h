@@ -56,7 +56,7 @@ class GroupRow {
         last_id_(load_if<kLayout>(is_active, kv.last_id, row)),
         length_(load_if<kLayout>(is_active, kv.length, row)) {}
 
-  /// Waits for the count. Asks for the ids at the end of the row, before it is known which of them
+  /// Waits for the count. Loads the ids at the end of the row, before it is known which of them
   /// is wanted.
   __device__ void load_ids(const GroupKv& kv, uint32_t row, bool is_active, bool with_last) {
     const ContiguousIndices ids = kv.ids.row_given(row);
@@ -128,7 +128,7 @@ class GroupPlaces {
     in_block_ = sum - num_released;
     if (lane == 31) warp_totals[warp] = sum;
   }
-  /// Tells the other blocks how many ids this one has.
+  /// Publishes to the other blocks how many ids this one has.
   template <ListOrder kOrder>
   __device__ void publish(const GroupKv& kv, const ListSums<kOrder>& sums, uint32_t lanes,
                           const uint32_t* warp_totals) {

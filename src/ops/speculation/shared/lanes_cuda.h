@@ -60,7 +60,7 @@ struct LaneGroup {
 
 #endif
 
-/// A Count: clamped by the host, or read on the device where `at` is there.
+/// A Count: clamped by the host, or read on the device where `at` is given.
 struct GroupCount {
   ConstContiguousIndices at;
   uint32_t value = 0, limit = 0;

@@ -48,7 +48,7 @@ VerifyParams make_verify(const ConstTensorView& input, const ConstTensorView& ou
           .num_rows = num_requests};
 }
 
-/// What is to be validated, in host memory. The verification stores nothing: it tells what would be
+/// What is to be validated, in host memory. The verification stores nothing: it says what would be
 /// accepted.
 struct Requests {
   VerifyParams verify;

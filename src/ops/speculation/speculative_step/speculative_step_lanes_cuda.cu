@@ -5,7 +5,7 @@
 namespace heddle::cuda::speculation {
 namespace {
 
-/// SpeculativeStepParams, what is read first in front.
+/// SpeculativeStepParams, in the order in which it is read.
 struct GroupStep {
   GroupCount num_decode, num_prefill;
   GroupDrafts layout;
@@ -186,11 +186,11 @@ __device__ void step_tokens(const GroupStep& p, const LaneGroup& group) {
 }
 
 // All of a step. A group of lanes for each request, a lane for each of its tokens; everything is
-// asked for before anything is looked at, so that a request waits for memory twice: for its count
+// loaded before anything is used, so that a request waits for memory twice: for its count
 // of blocks, then for their ids. Such a kernel takes as long as its longest chain of instructions,
 // so half of the blocks, those with blockIdx.y = 1, do what needs the tokens alone. Grid (blocks,
 // 2), block p.lanes threads as select_speculation_kernel has them, twice as many where the next
-// step is asked for.
+// step is requested.
 template <IndexLayout kLayout, ListOrder kOrder>
 __global__ void __launch_bounds__(2 * kMaxGroupThreads)
     step_lanes_kernel(const __grid_constant__ GroupStep p) {

@@ -15,7 +15,7 @@
 
 namespace heddle::testing::propose_ngram_drafts_cases {
 
-/// Sequences in a table of max_tokens columns: after each stands what would make a longer match.
+/// Sequences in a table of max_tokens columns: after each is what would make a longer match.
 struct Sequences {
   std::vector<Ints> rows;
   IndexBuffer table, lengths;
@@ -135,7 +135,7 @@ inline void an_occurrence_may_overlap_the_last_tokens(const SpeculationRun& devi
   Sequences s({Ints{4, 4, 4, 4, 4}, Ints{5}, Ints{}, Ints{1, 2, 3}}, 6);
   IndexBuffer tokens(4, 3), counts(4);
   propose_ngram_drafts(device, tokens.view(), counts.view(), s.table.view(), s.lengths.view(), 3);
-  EXPECT_EQ(counts.values(), (Ints{2, 0, 0, 0}));  // 4 4 4 at 0, after which two stand
+  EXPECT_EQ(counts.values(), (Ints{2, 0, 0, 0}));  // 4 4 4 at 0, which two follow
   EXPECT_EQ(tokens.row(0), (Ints{4, 4, -1}));
   propose_ngram_drafts(device, tokens.view(), counts.view(), s.table.view(), s.lengths.view(), 3,
                        {}, {.match = NgramMatch::kLast});

@@ -151,7 +151,7 @@ inline void expect_kv(const ref::KvRequest& got, const ref::KvRequest& want) {
 inline void keeps_everything_when_all_is_accepted(const SpeculationRun& device) {
   Example example(device, 2);
   expect_kv(example.run(3, 3), example.kv[0]);
-  EXPECT_EQ(example.released.blocks.get(0), 12);  // as published: the id is there, the mask false
+  EXPECT_EQ(example.released.blocks.get(0), 12);  // as published: an id, and the mask false
   EXPECT_EQ(example.released.mask.values(), Ints{0});
   EXPECT_EQ(example.released.num.get(0), 0);
   EXPECT_EQ(example.released.ids.get(0), kBefore);

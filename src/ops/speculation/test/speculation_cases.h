@@ -42,7 +42,7 @@ inline bool random_is_wide() {
 }
 
 /// A vector or matrix of i32 or i64 with gaps between its elements, both as it falls. Elements
-/// begin as kBefore, so that a written -1 is told from one that nothing wrote; gaps and guards must
+/// begin as kBefore, so that a written -1 differs from one that nothing wrote; gaps and guards must
 /// keep their bytes.
 class IndexBuffer {
  public:
@@ -132,7 +132,7 @@ class IndexBuffer {
   PoisonedBuffer<int64_t> wide_data_;
 };
 
-/// The same for masks, bool or u8.
+/// A buffer for masks, bool or u8.
 class MaskBuffer {
  public:
   explicit MaskBuffer(int64_t n)

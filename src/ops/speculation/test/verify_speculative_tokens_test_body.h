@@ -57,7 +57,7 @@ inline void takes_any_number_of_requests(const SpeculationRun& device) {
 }
 
 inline void accepts_up_to_the_first_difference(const SpeculationRun& device) {
-  // Request 0: 7 8 are confirmed, 5 is not; 6 would be but stands after it. Request 1: nothing.
+  // Request 0: 7 8 are confirmed, 5 is not; 6 would be but comes after it. Request 1: nothing.
   // Prefill: its token.
   IndexBuffer input(Ints{1, 7, 8, 5, 6, /**/ 2, 3, 4, 4, 4, /**/ 9});
   IndexBuffer output(Ints{7, 8, 9, 6, 6, /**/ 4, 4, 4, 4, 4, /**/ 1});
@@ -100,7 +100,7 @@ inline void counts_on_the_device_give_the_same_and_are_clamped(const Speculation
                             output.view(), decode, prefill, Drafts::uniform(3));
   expect_verified(batch, Drafts::uniform(3), got);
 
-  counts = {1000, -3};  // more than there are rows: those whose tokens are there
+  counts = {1000, -3};  // more than there are rows: those that have tokens
   verify_speculative_tokens(device, got.last_one_indices.view(), got.mask.view(), input.view(),
                             output.view(), decode, prefill, Drafts::uniform(3));
   EXPECT_EQ(got.last_one_indices.get(8), -1);  // would begin at token 32 of 28

@@ -179,7 +179,7 @@ TEST(TreeKvMoves, PutsThePathBehindItsRoot) {
   const std::vector<int64_t> roots{100, 7, 9};
   testing::PoisonedBuffer<int64_t> from(9);
   testing::PoisonedBuffer<int32_t> to(9);
-  std::fill_n(from.data(), 9, 7);  // the poison is -1, which stands after a path
+  std::fill_n(from.data(), 9, 7);  // the poison is -1, which follows a path
   std::fill_n(to.data(), 9, 7);
   tree_kv_moves({}, from.view({3, 3}), to.view({3, 3}), host_view(nodes.data(), {3, 3}),
                 host_view(accepted.data(), {3}), host_view(roots.data(), {3}));

@@ -34,7 +34,7 @@ struct VerifyRun {
   const std::vector<int64_t>* starts = nullptr;  // in place of the batch's
 };
 
-/// A matrix with `gap` elements between its rows that nobody may look at.
+/// A matrix with `gap` elements between its rows that are never read.
 template <class T>
 class GappedRows {
  public:
