@@ -2,10 +2,10 @@
 
 #include "cuda/philox_cuda.h"
 
-#include "ops/sampling/row_search_cuda.h"
-#include "ops/sampling/sample_params.h"
-#include "ops/sampling/unit_sum_cuda.h"
-#include "ops/sampling/unroll_cuda.h"
+#include "ops/sampling/sample/row_search_cuda.h"
+#include "ops/sampling/sample/sample_params.h"
+#include "ops/sampling/sample/unit_sum_cuda.h"
+#include "ops/sampling/sample/unroll_cuda.h"
 
 // What a Cluster (row_search_cuda.h) does for a row, in three parts:
 //

@@ -7,10 +7,10 @@
 #include "cuda/early_launch.h"
 #include "cuda/shared_memory.h"
 
-#include "ops/sampling/device_cluster_cuda.h"
-#include "ops/sampling/row_sampler_cuda.h"
-#include "ops/sampling/sample_kernels.h"
-#include "ops/sampling/sample_select.h"
+#include "ops/sampling/sample/device_cluster_cuda.h"
+#include "ops/sampling/sample/row_sampler_cuda.h"
+#include "ops/sampling/sample/sample_kernels.h"
+#include "ops/sampling/sample/sample_select.h"
 
 // A cluster of blocks takes a row, and one row after the other: logits of the next ones come into
 // shared memory meanwhile (row_ring_cuda.h).

@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "ops/sampling/device_cluster_cuda.h"
-#include "ops/sampling/row_sampler_cuda.h"
+#include "ops/sampling/sample/device_cluster_cuda.h"
+#include "ops/sampling/sample/row_sampler_cuda.h"
 
 namespace heddle::cuda::sampling {
 

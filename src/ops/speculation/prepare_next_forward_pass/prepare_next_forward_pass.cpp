@@ -6,7 +6,7 @@
 
 #include "core/scoped_operation.h"
 #include "cpu/validate_indices.h"
-#include "ops/speculation/prepare_next_forward_pass/prepare_next_forward_pass_kernels.h"
+#include "ops/speculation/call/prepare_next_forward_pass_kernels.h"
 #include "ops/speculation/shared/check_speculation.h"
 
 namespace heddle {

@@ -1,4 +1,4 @@
-#include "ops/speculation/prepare_next_forward_pass/prepare_next_forward_pass_kernels.h"
+#include "ops/speculation/call/prepare_next_forward_pass_kernels.h"
 
 namespace heddle::cpu::speculation {
 namespace {

@@ -1,7 +1,7 @@
 #include "cuda/check.h"
 
 #include "core/kernel_log.h"
-#include "ops/speculation/shared/lanes_cuda.h"
+#include "ops/speculation/lanes/lanes_cuda.h"
 
 namespace heddle::cuda::speculation {
 namespace {

@@ -1,8 +1,8 @@
 #include "cuda/begin_early_cuda.h"
 #include "cuda/early_launch.h"
 
-#include "ops/speculation/shared/draft_lanes_cuda.h"
-#include "ops/speculation/shared/lanes_cuda.h"
+#include "ops/speculation/lanes/draft_lanes_cuda.h"
+#include "ops/speculation/lanes/lanes_cuda.h"
 
 namespace heddle::cuda::speculation {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "core/scoped_operation.h"
 #include "cpu/validate_indices.h"
-#include "ops/speculation/rewind_kv_cache/rewind_kv_cache_kernels.h"
+#include "ops/speculation/call/rewind_kv_cache_kernels.h"
 #include "ops/speculation/shared/check_speculation.h"
 #include "ops/speculation/shared/validate_blocks.h"
 

@@ -1,4 +1,4 @@
-#include "ops/speculation/rewind_kv_cache/rewind_kv_cache_kernels.h"
+#include "ops/speculation/call/rewind_kv_cache_kernels.h"
 
 namespace heddle::cpu::speculation {
 namespace {

@@ -1,8 +1,8 @@
 #include "cuda/check.h"
 
 #include "core/kernel_log.h"
-#include "ops/speculation/rewind_kv_cache/rewind_kv_cache_cuda.h"
-#include "ops/speculation/shared/lanes_cuda.h"
+#include "ops/speculation/lanes/lanes_cuda.h"
+#include "ops/speculation/lanes/rewind_kv_cache_cuda.h"
 
 namespace heddle::cuda::speculation {
 namespace {

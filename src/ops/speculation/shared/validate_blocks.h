@@ -2,7 +2,7 @@
 
 #include "heddle/core/error.h"
 
-#include "ops/speculation/rewind_kv_cache/rewind_kv_cache_kernels.h"
+#include "ops/speculation/call/rewind_kv_cache_kernels.h"
 
 namespace heddle {
 

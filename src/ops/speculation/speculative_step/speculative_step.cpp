@@ -3,9 +3,9 @@
 #include "heddle/ops/speculation.h"
 
 #include "core/scoped_operation.h"
+#include "ops/speculation/call/speculative_step_kernels.h"
 #include "ops/speculation/shared/check_speculation.h"
 #include "ops/speculation/shared/validate_blocks.h"
-#include "ops/speculation/speculative_step/speculative_step_kernels.h"
 
 namespace heddle {
 namespace {

@@ -1,4 +1,4 @@
-#include "ops/speculation/speculative_step/speculative_step_kernels.h"
+#include "ops/speculation/call/speculative_step_kernels.h"
 
 namespace heddle::cpu::speculation {
 namespace {

@@ -1,9 +1,9 @@
 #include "cuda/check.h"
 
 #include "core/kernel_log.h"
-#include "ops/speculation/rewind_kv_cache/rewind_kv_cache_cuda.h"
-#include "ops/speculation/shared/lanes_cuda.h"
-#include "ops/speculation/speculative_step/speculative_step_kernels.h"
+#include "ops/speculation/call/speculative_step_kernels.h"
+#include "ops/speculation/lanes/lanes_cuda.h"
+#include "ops/speculation/lanes/rewind_kv_cache_cuda.h"
 #include "ops/speculation/verify_speculative_tokens/verify_speculative_tokens_cuda.h"
 
 namespace heddle::cuda::speculation {

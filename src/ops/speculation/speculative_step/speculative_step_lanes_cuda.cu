@@ -1,6 +1,6 @@
-#include "ops/speculation/shared/draft_lanes_cuda.h"
-#include "ops/speculation/shared/kv_lanes_cuda.h"
-#include "ops/speculation/shared/lanes_cuda.h"
+#include "ops/speculation/lanes/draft_lanes_cuda.h"
+#include "ops/speculation/lanes/kv_lanes_cuda.h"
+#include "ops/speculation/lanes/lanes_cuda.h"
 
 namespace heddle::cuda::speculation {
 namespace {

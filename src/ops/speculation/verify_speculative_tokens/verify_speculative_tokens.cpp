@@ -3,8 +3,8 @@
 #include "heddle/ops/speculation.h"
 
 #include "core/scoped_operation.h"
+#include "ops/speculation/call/verify_speculative_tokens_kernels.h"
 #include "ops/speculation/shared/check_speculation.h"
-#include "ops/speculation/verify_speculative_tokens/verify_speculative_tokens_kernels.h"
 
 namespace heddle {
 

@@ -1,6 +1,6 @@
 // Plain scalar code: a request is a few dependent integer loads, which vectors of strided i32 or
 // i64 would not speed up.
-#include "ops/speculation/verify_speculative_tokens/verify_speculative_tokens_kernels.h"
+#include "ops/speculation/call/verify_speculative_tokens_kernels.h"
 
 namespace heddle::cpu::speculation {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/speculation/verify_speculative_tokens/verify_speculative_tokens_kernels.h"
+#include "ops/speculation/call/verify_speculative_tokens_kernels.h"
 
 namespace heddle::cuda::speculation {
 

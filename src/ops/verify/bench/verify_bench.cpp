@@ -14,7 +14,7 @@ namespace {
 
 /// A distribution that falls about as rank^-1.5, like a language model's; `noise` moves each logit.
 std::vector<float> language_like(Generator& rng, int64_t vocab_size, float noise) {
-  Generator ranks(1);  // the same for target and draft model
+  Generator ranks(1);  // one ranking for target and draft model
   std::vector<float> logits(static_cast<size_t>(vocab_size));
   std::uniform_real_distribution<float> uniform(1e-6f, 1.0f);
   for (float& x : logits) x = -1.5f * std::log(uniform(ranks));

@@ -50,7 +50,7 @@ struct Case {
 
 /// softmax of -1.5 log(rank) in random order, with `noise` on each logit.
 std::vector<float> language_like(Generator& rng, int64_t vocab_size, float noise) {
-  Generator ranks(1);  // the same for target and draft model
+  Generator ranks(1);  // one ranking for target and draft model
   std::uniform_real_distribution<float> uniform(1e-6f, 1.0f);
   std::vector<float> logits(static_cast<size_t>(vocab_size));
   for (float& x : logits) x = -1.5f * std::log(uniform(ranks));

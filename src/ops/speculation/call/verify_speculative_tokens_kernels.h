@@ -6,8 +6,8 @@
 
 #include "cpu/count_reader.h"
 #include "cpu/index_array.h"
-#include "ops/speculation/shared/draft_layout.h"
-#include "ops/speculation/shared/mask_array.h"
+#include "ops/speculation/call/draft_layout.h"
+#include "ops/speculation/call/mask_array.h"
 
 namespace heddle {
 

@@ -8,10 +8,10 @@
 #include "heddle/core/context.h"
 
 #include "cpu/count_reader.h"
-#include "ops/speculation/prepare_next_forward_pass/prepare_next_forward_pass_kernels.h"
-#include "ops/speculation/rewind_kv_cache/rewind_kv_cache_kernels.h"
+#include "ops/speculation/call/prepare_next_forward_pass_kernels.h"
+#include "ops/speculation/call/rewind_kv_cache_kernels.h"
+#include "ops/speculation/call/speculative_step_kernels.h"
 #include "ops/speculation/shared/select_kernel.h"
-#include "ops/speculation/speculative_step/speculative_step_kernels.h"
 
 namespace heddle::cuda::speculation {
 

@@ -3,7 +3,7 @@
 #include "cuda/index_cuda.h"
 #include "cuda/warp.h"
 
-#include "ops/speculation/rewind_kv_cache/rewind_kv_cache_kernels.h"
+#include "ops/speculation/call/rewind_kv_cache_kernels.h"
 #include "ops/speculation/shared/select_kernel.h"
 
 namespace heddle::cuda::speculation {

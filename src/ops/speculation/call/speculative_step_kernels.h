@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ops/speculation/prepare_next_forward_pass/prepare_next_forward_pass_kernels.h"
-#include "ops/speculation/rewind_kv_cache/rewind_kv_cache_kernels.h"
-#include "ops/speculation/verify_speculative_tokens/verify_speculative_tokens_kernels.h"
+#include "ops/speculation/call/prepare_next_forward_pass_kernels.h"
+#include "ops/speculation/call/rewind_kv_cache_kernels.h"
+#include "ops/speculation/call/verify_speculative_tokens_kernels.h"
 
 namespace heddle {
 

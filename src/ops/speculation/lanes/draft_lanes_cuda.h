@@ -2,8 +2,8 @@
 
 #include "cuda/index_cuda.h"
 
-#include "ops/speculation/shared/draft_layout.h"
-#include "ops/speculation/shared/lanes_cuda.h"
+#include "ops/speculation/call/draft_layout.h"
+#include "ops/speculation/lanes/lanes_cuda.h"
 
 namespace heddle::cuda::speculation {
 
