@@ -22,7 +22,7 @@ using files::JsonObject;
 using files::text_of;
 using json = files::Json;
 
-constexpr size_t kMaxDepth = 64;  // of a row, and so of its messages
+constexpr size_t kMaxMessageDepth = 64;  // of a row, and so of its messages
 
 constexpr std::array<std::string_view, 9> kMessageFields = {
     "role",         "content",           "name",      "tool_calls", "prefix",
@@ -226,7 +226,8 @@ void add_system(const std::string& content, Request& request) {
     request.messages.insert(request.messages.begin(), {"system", content});
     return;
   }
-  files::JsonTree tree = files::parse_json(request.messages_json, "messages", {.depth = kMaxDepth});
+  files::JsonTree tree =
+      files::parse_json(request.messages_json, "messages", {.depth = kMaxMessageDepth});
   JsonArray& messages = tree->as_array();
   if (files::is_text(messages.front().at("role"), "system")) return;
   messages.insert(messages.begin(), JsonObject{{"role", "system"}, {"content", content}});

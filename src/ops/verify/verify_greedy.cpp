@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-constexpr int64_t kSeqsPerTask = 256;  // chains: a few loads each
+constexpr int64_t kChainsPerTask = 256;  // chains: a few loads each
 constexpr int64_t kTreesPerTask = 16;
 
 /// Whether draft i, which follows node `parent`, is what the target chose there.
@@ -111,7 +111,7 @@ void verify_greedy(const ExecContext& ctx, TensorView output_tokens, TensorView 
                             .indptr = draft_indptr,
                             .indptr_name = "draft_indptr"};
   const GreedyParams params = check_greedy(ctx, "verify_greedy", drafts, target_tokens);
-  run(ctx, params, kSeqsPerTask, verify_chain);
+  run(ctx, params, kChainsPerTask, verify_chain);
 }
 
 void verify_tree_greedy(const ExecContext& ctx, TensorView output_tokens, TensorView num_accepted,
