@@ -5,9 +5,11 @@ PREFIX ?= /usr/local
 SECONDS ?= 60
 BENCH ?=
 REQUESTS ?= 1000000
+# What the build that `make demo` or `make test` begins leaves out for time.
+COMPLETE = HEDDLE_INSTRUCTION_SETS=all HEDDLE_DTYPES=all HEDDLE_HEAD_DIMS=all
 
 .NOTPARALLEL:
-.PHONY: help demo test serve soak build bench check conformance format asan fuzz install wheels clean
+.PHONY: help demo test ci serve soak build bench check conformance format asan fuzz install wheels clean
 
 help: ## show this list
 	@echo "heddle: one base model, many LoRA adapters in one batch"
@@ -16,10 +18,15 @@ help: ## show this list
 demo: ## build the program, fetch the model, and show answers of base model and adapters side by side
 	@tools/demo
 
-test: ## build what is missing and run all tests, also under the sanitizers
+test: ## build what is missing and run the tests, also under the sanitizers
 	@echo "[1/3] Debian packages"; tools/bootstrap build serve test
-	@echo "[2/3] build, first what the demo needs, also with sanitizers, and Python packages"; tools/build_for_tests
-	@echo "[3/3] tests"; tools/test.sh
+	@echo "[2/3] build, first what the demo needs, also with sanitizers"; tools/build_for_tests test
+	@echo "[3/3] tests"; tools/test.sh test
+
+ci: ## what `make test` leaves out: all kernels, headers alone, benches, tests of the release build, torch, docs, wheels
+	@echo "[1/3] Debian packages"; tools/bootstrap build serve test
+	@echo "[2/3] build"; tools/build_for_tests ci
+	@echo "[3/3] tests"; tools/test.sh ci
 
 test-%: ## build and run the tests of one family: make test-lora
 	@tools/bootstrap
@@ -39,11 +46,11 @@ soak: ## load the server for long: REQUESTS=1000000 over 200 adapters, reloads, 
 
 build: ## build the program build/heddle, the libraries and the tests
 	@tools/bootstrap
-	@tools/build release
+	@$(COMPLETE) tools/build release
 
 bench: ## run the op benches; BENCH=lora runs those whose name has "lora"
 	@tools/bootstrap
-	@tools/build release heddle_bench
+	@$(COMPLETE) tools/build release heddle_bench
 	@build/heddle-bench $(BENCH)
 
 check: build ## run the checks of the source tree alone: format, includes, headers, docs; clang-tidy of what changed
@@ -73,7 +80,7 @@ fuzz: ## run every fuzz target for SECONDS=60 each
 
 install: ## install program, libraries, headers and CMake package to PREFIX=/usr/local
 	@tools/bootstrap
-	@tools/build release heddle_installed
+	@$(COMPLETE) tools/build release heddle_installed
 	@cmake --install build --prefix $(PREFIX)
 
 wheels: ## build Python wheels for the CPU and for CUDA 13 in build-wheels, and try them in clean environments

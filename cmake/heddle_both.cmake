@@ -49,9 +49,42 @@ while(NOT before STREQUAL HEDDLE_CONFIGURED_HEADERS)
   endforeach()
 endwhile()
 
-# Headers that most sources use, read once for all of them. Kernels do without: Highway includes them again for each instruction set. The
-# builds with sanitizers and for the debugger do without, too, so that an #include that is missing does not stay unnoticed.
-if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT HEDDLE_SANITIZE AND NOT HEDDLE_FUZZ AND NOT HEDDLE_GPU_CHECK)
+# Many small sources are compiled as one: reading the same headers and instantiating the same templates is most of what each of them takes.
+# On by default in optimised builds; a folder for work on one part does without (preset quick), since a changed line compiles its group anew.
+set(default OFF)
+if(CMAKE_BUILD_TYPE STREQUAL "Release" AND PROJECT_IS_TOP_LEVEL AND NOT HEDDLE_FUZZ)
+  set(default ON)
+endif()
+option(HEDDLE_UNITY "Compile the sources of a folder together" ${default})
+
+# Lets the targets compile the groups of heddle_group_by_folder() as one source each.
+function(heddle_use_unity)
+  if(NOT HEDDLE_UNITY)
+    return()
+  endif()
+  set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  foreach(target IN LISTS ARGN)
+    # g++ compares the names of files to tell whether a type of an anonymous namespace gets around.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+  endforeach()
+endfunction()
+
+# The sources of a folder are a group, so that names of their anonymous namespaces must differ. Kernels
+# stay alone, since Highway includes them once per instruction set, and so do folders in which each file gives the same names to its own.
+function(heddle_group_by_folder)
+  foreach(source IN LISTS ARGN)
+    if(NOT source MATCHES "_cpu[.]cpp$|/pack_group[.]cpp$|/model/families/")
+      cmake_path(GET source PARENT_PATH group)
+      cmake_path(RELATIVE_PATH group BASE_DIRECTORY ${PROJECT_SOURCE_DIR})
+      string(MAKE_C_IDENTIFIER ${group} group)
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group})
+    endif()
+  endforeach()
+endfunction()
+
+# Headers that most sources use, read once for all of them. Kernels do without: Highway includes them again for each instruction set.
+# As with HEDDLE_UNITY, an #include that is missing is found by target heddle_sources_alone (tests/CMakeLists.txt).
+if(HEDDLE_UNITY AND NOT HEDDLE_GPU_CHECK)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled.cpp CONTENT "")
   add_library(heddle_precompiled OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/precompiled.cpp)
   target_link_libraries(heddle_precompiled PRIVATE heddle_flags)
@@ -77,6 +110,7 @@ function(heddle_make_both target)
   target_link_libraries(${target}_once PRIVATE heddle_flags ${ARGN})
   target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_once>)
   heddle_use_precompiled(${target}_once)
+  heddle_use_unity(${target} ${target}_once)
   if(NOT HEDDLE_WITH_CUDA)
     add_library(${target}_cpu ALIAS ${target})
     return()
@@ -85,16 +119,19 @@ function(heddle_make_both target)
   target_include_directories(${target}_cpu
     PUBLIC ${CMAKE_BINARY_DIR}/cpu ${PROJECT_SOURCE_DIR}/include PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${target}_cpu PRIVATE heddle_flags ${ARGN})
+  heddle_use_unity(${target}_cpu)
 endfunction()
 
 # Adds sources to both libraries.
 function(heddle_both_sources target)
+  heddle_group_by_folder(${ARGN})
   foreach(source IN LISTS ARGN)
     file(STRINGS ${source} lines REGEX "^#include \"(${HEDDLE_CONFIGURED_HEADERS})\"" LIMIT_COUNT 1)
     if(NOT lines)
       target_sources(${target}_once PRIVATE ${source})
-      if(source MATCHES "_cpu[.]cpp$")
-        set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+      if(source MATCHES "_cpu[.]cpp$|/pack_group[.]cpp$")
+        set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+          COMPILE_DEFINITIONS HEDDLE_LEFT_OUT=${HEDDLE_LEFT_OUT})
       endif()
       continue()
     endif()

@@ -9,6 +9,15 @@ set(HEDDLE_CUDA ${default} CACHE STRING "CUDA backend: AUTO (where nvcc is found
 set_property(CACHE HEDDLE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(HEDDLE_CUDA_ARCHITECTURES development CACHE STRING
   "development (PTX for 80, code for 90a), release (code for all), compile_check (for 80 and 90a), or a list like CMAKE_CUDA_ARCHITECTURES")
+# Which instances of attention's kernels are compiled: all, or those of the listed types and head sizes, as in HEDDLE_DTYPES=bf16
+# HEDDLE_HEAD_DIMS=128 make test-attention. Names of files tell them: bf16_128_x2_cuda.cu.
+foreach(name IN ITEMS HEDDLE_DTYPES HEDDLE_HEAD_DIMS)
+  set(default all)
+  if(DEFINED ENV{${name}})
+    set(default $ENV{${name}})
+  endif()
+  set(${name} ${default} CACHE STRING "Types (f16, bf16) or head sizes (64, 128, 256) of attention's kernels with spaces between, or all")
+endforeach()
 
 set(HEDDLE_WITH_CUDA OFF)
 if(NOT HEDDLE_CUDA STREQUAL "OFF")
@@ -78,6 +87,25 @@ set_source_files_properties(${HEDDLE_CUDART_OBJECTS} PROPERTIES EXTERNAL_OBJECT 
 list(JOIN HEDDLE_PORTABLE_ARCHITECTURES " " architectures)
 message(STATUS "heddle: CUDA ${CMAKE_CUDA_COMPILER_VERSION} for ${architectures}")
 
+# Leaves those files in list `list` that HEDDLE_DTYPES and HEDDLE_HEAD_DIMS list, and tells the sources that launch them what is there.
+function(heddle_choose_instances list)
+  set(chosen)
+  foreach(source IN LISTS ${list})
+    if(source MATCHES "/attention/.*/launch_cuda[.]cpp$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_DEFINITIONS
+        "HEDDLE_DTYPES=\"${HEDDLE_DTYPES}\";HEDDLE_HEAD_DIMS=\"${HEDDLE_HEAD_DIMS}\"")
+    elseif(source MATCHES "/attention/.*/instances/(b?f16)_([0-9]+)")
+      set(dtype ${CMAKE_MATCH_1})
+      set(dim ${CMAKE_MATCH_2})
+      if(NOT " ${HEDDLE_DTYPES} " MATCHES " (all|${dtype}) " OR NOT " ${HEDDLE_HEAD_DIMS} " MATCHES " (all|${dim}) ")
+        continue()
+      endif()
+    endif()
+    list(APPEND chosen ${source})
+  endforeach()
+  set(${list} ${chosen} PARENT_SCOPE)
+endfunction()
+
 # Adds CUDA files to library `target`: portable ones for all architectures, those named X_sm90.cu for 90a alone.
 function(heddle_cuda_sources target)
   foreach(variant IN ITEMS cuda sm90)
@@ -91,6 +119,7 @@ function(heddle_cuda_sources target)
       set(architectures ${HEDDLE_PORTABLE_ARCHITECTURES})
       set(code ${HEDDLE_PORTABLE_CODE})
     endif()
+    heddle_choose_instances(sources)
     if(NOT sources)
       continue()
     endif()

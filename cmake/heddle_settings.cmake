@@ -56,8 +56,21 @@ set(HEDDLE_DISABLED_TARGETS HWY_SSSE3|HWY_AVX3_DL)
 if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
   set(HEDDLE_DISABLED_TARGETS HWY_SVE|HWY_SVE2|HWY_SVE_256|HWY_SVE2_128)
 endif()
+# For sources that Highway includes once per instruction set, HEDDLE_LEFT_OUT names more; elsewhere the preprocessor takes it for 0.
 target_compile_definitions(heddle_flags INTERFACE
-  "$<$<COMPILE_LANGUAGE:CXX>:HWY_DISABLED_TARGETS=(${HEDDLE_DISABLED_TARGETS});HWY_DISABLE_PCLMUL_AES>")
+  "$<$<COMPILE_LANGUAGE:CXX>:HWY_DISABLED_TARGETS=(${HEDDLE_DISABLED_TARGETS}|HEDDLE_LEFT_OUT);HWY_DISABLE_PCLMUL_AES>")
+
+# The instruction sets of the CPU kernels: all, or machine, the portable one and the best of this machine, which is the one that runs here.
+set(HEDDLE_INSTRUCTION_SETS all CACHE STRING "Instruction sets that CPU kernels are compiled for: all, or machine (the portable one and this machine's best)")
+set_property(CACHE HEDDLE_INSTRUCTION_SETS PROPERTY STRINGS all machine)
+set(HEDDLE_LEFT_OUT 0)
+if(HEDDLE_INSTRUCTION_SETS STREQUAL "machine" AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  file(STRINGS /proc/cpuinfo flags REGEX "^flags" LIMIT_COUNT 1)
+  set(HEDDLE_LEFT_OUT HWY_AVX3)
+  if(flags MATCHES " avx512f " AND flags MATCHES " avx512bw " AND flags MATCHES " avx512dq " AND flags MATCHES " avx512vl ")
+    set(HEDDLE_LEFT_OUT HWY_AVX2)
+  endif()
+endif()
 
 set(HEDDLE_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, e.g. address,undefined")
 if(HEDDLE_SANITIZE)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # tools/tidy.sh [BASE]: runs clang-tidy, with the checks of .clang-tidy, over the .cpp files that have changed since the branch left
-# BASE (default: main), committed or not. HEDDLE_BUILD_DIR (default: build) tells how they are compiled.
+# BASE (default: main), committed or not. HEDDLE_BUILD_DIR (default: build-dev, which is configured for it) has how each is compiled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 command -v clang-tidy-14 >/dev/null || { echo "clang-tidy-14 is missing: tools/bootstrap check installs it" >&2; exit 1; }
-commands=${HEDDLE_BUILD_DIR:-build}/compile_commands.json
-[ -f "$commands" ] || { echo "$commands is missing: make build writes it" >&2; exit 1; }
+commands=${HEDDLE_BUILD_DIR:-build-dev}/compile_commands.json
+[ -n "${HEDDLE_BUILD_DIR:-}" ] || cmake --preset dev -DHEDDLE_BUILD_SERVER=ON >/dev/null  # where each source is compiled alone
 
 base=${1:-main}
 [ -n "${1:-}" ] || git rev-parse --quiet --verify "$base^{commit}" >/dev/null || base=HEAD  # a clone of another branch alone

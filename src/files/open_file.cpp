@@ -20,7 +20,7 @@ constexpr size_t kMostAtOnce = size_t{1} << 30;  // the system reads no more tha
               std::generic_category().message(error));
 }
 
-int64_t nanoseconds(const timespec& time) {
+int64_t nanoseconds_of(const timespec& time) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
@@ -35,8 +35,8 @@ FileStamp FileStamp::of(const struct stat& info) {
   return {.device = static_cast<uint64_t>(info.st_dev),
           .inode = static_cast<uint64_t>(info.st_ino),
           .size = static_cast<int64_t>(info.st_size),
-          .written_ns = nanoseconds(written),
-          .changed_ns = nanoseconds(changed)};
+          .written_ns = nanoseconds_of(written),
+          .changed_ns = nanoseconds_of(changed)};
 }
 
 OpenFile::OpenFile(std::string path) : path_(std::move(path)) {

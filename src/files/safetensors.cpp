@@ -21,7 +21,7 @@ static_assert(std::endian::native == std::endian::little, "the header's length i
 // The format allows 100 MB; 16 MiB describe some 100,000 tensors and keep a hostile header from
 // growing past memory.
 constexpr uint64_t kMaxHeader = uint64_t{16} << 20;
-constexpr uint64_t kFirstRead = 4096;  // bytes, which tell the header's length and other formats
+constexpr uint64_t kFirstHeaderRead = 4096;  // bytes: the header's length, and other formats
 
 struct NamedSize {
   const char* name;
@@ -153,7 +153,7 @@ SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string n
 /// Reads the header as far as it may have one.
 void SafetensorsFile::read_head() {
   size_ = file_->size();
-  head_.resize(std::min(size_, kFirstRead));
+  head_.resize(std::min(size_, kFirstHeaderRead));
   file_->read(0, head_);
   uint64_t header_size = 0;
   if (head_.size() >= sizeof(header_size)) {

@@ -26,7 +26,7 @@ constexpr std::string_view kNotThere = "this is not supported; leave the field o
 
 constexpr PassiveField hint(std::string_view name) { return {name, kAnything, {}}; }
 
-constexpr PassiveField kTable[] = {
+constexpr PassiveField kFieldTable[] = {
     // OpenAI
     {"audio", 0, kNoMedia},
     {"function_call", kNone | kAuto, kNoTools},
@@ -151,8 +151,8 @@ bool is_text_alone(const json& value) {
 }  // namespace
 
 const PassiveField* find_passive(std::string_view name) {
-  const auto place = std::ranges::find(kTable, name, &PassiveField::name);
-  return place == std::end(kTable) ? nullptr : &*place;
+  const auto place = std::ranges::find(kFieldTable, name, &PassiveField::name);
+  return place == std::end(kFieldTable) ? nullptr : &*place;
 }
 
 bool is_accepted(const PassiveField& field, const json& value) {

@@ -16,7 +16,7 @@ namespace {
 using app::RowReader;
 using files::is_text;
 
-constexpr const char* kWhere = "parameters";
+constexpr const char* kLoraxWhere = "parameters";
 constexpr auto kBody = std::to_array<std::string_view>({"inputs", "parameters", "stream"});
 constexpr auto kParameters = std::to_array<std::string_view>({"adapter_id",
                                                               "adapter_source",
@@ -256,7 +256,7 @@ LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& opt
          "adapters are loaded from folders of this machine; leave the field out");
   refuse(given("watermark") != nullptr, "watermark",
          "answers are not watermarked; only false is accepted");
-  const RowReader row(parameters, kWhere);
+  const RowReader row(parameters, kLoraxWhere);
   if (const json* id = row.find("adapter_id"))
     generation.choice.adapter_id = row.text("adapter_id", *id);
   if (const json* merged = row.find("merged_adapters")) read_merged(*merged, generation);

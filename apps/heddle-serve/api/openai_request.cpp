@@ -16,7 +16,7 @@ namespace {
 
 using app::RowReader;
 
-constexpr const char* kWhere = "request";
+constexpr const char* kOpenAiWhere = "request";
 constexpr auto kChat = std::to_array<std::string_view>(
     {"messages", "max_completion_tokens", "top_logprobs", "add_generation_prompt",
      "continue_final_message", "chat_template", "chat_template_kwargs", "documents"});
@@ -27,7 +27,7 @@ constexpr auto kTokenize = std::to_array<std::string_view>(
 
 void read_conversation(const json& body, json messages, bool ignores_unknown,
                        Generation& generation, Request& request) {
-  const RowReader row(body, kWhere);
+  const RowReader row(body, kOpenAiWhere);
   app::MessageFields fields{.ignores_unknown = ignores_unknown};
   app::read_messages(row, std::move(messages), request, &fields);
   for (const std::string& name : fields.ignored) add_ignored(generation.ignored, name);
@@ -136,7 +136,8 @@ Generation read_chat(const std::string& text, const app::ServeOptions& options) 
   json top = take(body, "top_logprobs");
   read_common(body, options, generation, request);
   if (!top.is_null()) body.as_object()["top_logprobs"] = std::move(top);
-  read_chat_logprobs(RowReader(body, kWhere), options.limits.top_logprobs, generation, request);
+  read_chat_logprobs(RowReader(body, kOpenAiWhere), options.limits.top_logprobs, generation,
+                     request);
   if (!tools.is_null()) body.as_object()["tools"] = std::move(tools);
   read_conversation(body, std::move(messages), options.ignore_unknown_fields, generation, request);
   HEDDLE_CHECK(
@@ -159,7 +160,7 @@ Generation read_completion(const std::string& text, const app::ServeOptions& opt
   Request request;
   request.max_tokens = kDefaultTokens;
   read_common(body, options, generation, request);
-  const RowReader row(body, kWhere);
+  const RowReader row(body, kOpenAiWhere);
   generation.best_of =
       row.integer("best_of", generation.n, generation.n, std::max<int64_t>(options.limits.n, 1));
   HEDDLE_CHECK(
@@ -185,7 +186,7 @@ Generation read_tokenize(const std::string& text, const app::ServeOptions& optio
   const json prompt = take(body, "prompt");
   json messages = take(body, "messages");
   Request request;
-  const RowReader row(body, kWhere);
+  const RowReader row(body, kOpenAiWhere);
   if (const json* model = row.find("model")) generation.choice.model = row.text("model", *model);
   if (const json* id = row.find("adapter_id")) {
     generation.choice.adapter_id = row.text("adapter_id", *id);

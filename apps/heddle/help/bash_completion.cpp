@@ -8,7 +8,7 @@ namespace {
 /// Splits the line as the program would, then completes the word at the cursor. Bash also cuts
 /// words at '=' and ':' (COMP_WORDBREAKS): they are joined again, and replies begin after the last
 /// cut.
-constexpr const char* kFunctions = R"(
+constexpr const char* kBashFunctions = R"(
 # The paths that begin with $1, folders alone where $2 is -d.
 _heddle_paths() {
   local begin=${1#[\"\']}
@@ -160,7 +160,7 @@ std::string bash_completion(const ProgramText& program) {
     script += "    " + patterns + ") kind=" + kind + " ;;\n";
   }
   script += "    *) kind= ;;\n  esac\n}\n";
-  return script + kFunctions;
+  return script + kBashFunctions;
 }
 
 }  // namespace heddle::app

@@ -3,7 +3,7 @@
 namespace heddle::app {
 namespace {
 
-constexpr const char* kFunctions = R"(
+constexpr const char* kFishFunctions = R"(
 # Whether the command is the one given; without one, whether none is there yet.
 function __heddle_command
     set -l words (commandline -opc)
@@ -76,7 +76,7 @@ std::string completions(const ProgramText& program, const CommandText& command,
 
 std::string fish_completion(const ProgramText& program) {
   std::string script = "# fish completion for heddle, as printed by: heddle completion fish\n";
-  script += kFunctions;
+  script += kFishFunctions;
   script += "complete -c heddle -f\n";
   for (const CommandText& command : program.commands) {
     script += "complete -c heddle -n __heddle_command -a " + command.name + " -d " +

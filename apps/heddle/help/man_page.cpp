@@ -38,7 +38,7 @@ std::string filled(const std::string& text) {
   return lines;
 }
 
-std::string term(const std::string& marked, const std::string& text) {
+std::string man_entry(const std::string& marked, const std::string& text) {
   return ".TP\n" + marked + "\n" + filled(text);
 }
 
@@ -55,7 +55,7 @@ std::string code(const std::vector<std::string>& lines) {
   return ".PP\n.RS 4\n" + unfilled(lines) + ".RE\n";
 }
 
-std::string term_of(const OptionText& option) {
+std::string man_term_of(const OptionText& option) {
   std::string term;
   for (const std::string& name : option.names) term += (term.empty() ? "" : ", ") + bold(name);
   if (option.value.empty()) return term;
@@ -68,7 +68,7 @@ std::string options_of(const CommandText& command) {
   for (const OptionText& option : command.options) {
     if (option.group != group) text += ".PP\n" + bold(option.group) + "\n";
     group = option.group;
-    text += term(term_of(option), text_with_default(option));
+    text += man_entry(man_term_of(option), text_with_default(option));
   }
   return text;
 }
@@ -85,7 +85,7 @@ std::string section_of(const Topic& topic) {
     text += code(lines);
     lines.clear();
     if (block.kind == Block::Kind::kTerm) {
-      text += term(bold(block.term), block.text);
+      text += man_entry(bold(block.term), block.text);
     } else {
       text += (begins ? "" : ".PP\n") + filled(block.text);
     }

@@ -3,7 +3,7 @@
 namespace heddle::app {
 namespace {
 
-constexpr const char* kFunctions = R"(
+constexpr const char* kZshFunctions = R"(
 # NAME=DIR: folders after the '='.
 _heddle_named_folder() {
   if compset -P 1 '*='; then
@@ -36,7 +36,7 @@ else
 fi
 )";
 
-std::string quoted(const std::string& text) {
+std::string zsh_quoted(const std::string& text) {
   std::string result = "'";
   for (const char letter : text) {
     if (letter == '\'') {
@@ -76,13 +76,14 @@ std::string specification(const ProgramText& program, const OptionText& option,
     value = ":";
     value += escaped(option.value, ":\\", "\\") + ":" + action_of(program, option);
   }
-  if (name.empty()) return quoted((option.repeated ? "*" : option.required ? "1" : "1:") + value);
+  if (name.empty())
+    return zsh_quoted((option.repeated ? "*" : option.required ? "1" : "1:") + value);
   std::string rivals;  // a given option is not offered again, under whatever name
   for (const std::string& rival : option.names) rivals += (rivals.empty() ? "" : " ") + rival;
   std::string text = option.repeated ? "*" : "(" + rivals + ")";
   text += name;
   if (!value.empty()) text += name.starts_with("--") ? "=" : "+";  // --model=FILE too, and -mFILE
-  return quoted(text + "[" + escaped(option.text, "[]\\", "\\") + "]" + value);
+  return zsh_quoted(text + "[" + escaped(option.text, "[]\\", "\\") + "]" + value);
 }
 
 std::string specifications(const ProgramText& program, const CommandText& command,
@@ -102,10 +103,10 @@ std::string specifications(const ProgramText& program, const CommandText& comman
 
 std::string zsh_completion(const ProgramText& program) {
   std::string script = "#compdef heddle\n# As printed by: heddle completion zsh\n";
-  script += kFunctions;
+  script += kZshFunctions;
   script += "\n_heddle_commands() {\n  local -a commands=(\n";
   for (const CommandText& command : program.commands) {
-    script += "    " + quoted(command.name + ":" + escaped(command.text, ":\\", "\\")) + "\n";
+    script += "    " + zsh_quoted(command.name + ":" + escaped(command.text, ":\\", "\\")) + "\n";
   }
   script += "  )\n  _describe -t commands command commands\n}\n\n_heddle() {\n";
   script += "  local curcontext=$curcontext state state_descr line\n";

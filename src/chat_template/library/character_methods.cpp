@@ -12,7 +12,7 @@ namespace {
 using text::CharacterKind;
 
 /// The string that a method is called on; the method's cost is its size.
-const std::string& subject(Call& call) {
+const std::string& characters_of(Call& call) {
   call.interpreter.budget.spend_bytes(call.self.bytes().size());
   return call.self.bytes();
 }
@@ -20,7 +20,7 @@ const std::string& subject(Call& call) {
 /// Whether there are characters and each passes.
 template <bool (*passes)(char32_t)>
 Value all(Call& call) {
-  const std::string& s = subject(call);
+  const std::string& s = characters_of(call);
   for (size_t pos = 0; pos < s.size();) {
     if (!passes(text::next_code_point(s, pos))) return false;
   }
@@ -42,7 +42,7 @@ bool is_letter(char32_t c) {
 bool is_letter_or_number(char32_t c) { return text::kind_of(c) != CharacterKind::kOther; }
 
 Value is_ascii(Call& call) {
-  return std::ranges::all_of(subject(call),
+  return std::ranges::all_of(characters_of(call),
                              [](char c) { return static_cast<signed char>(c) >= 0; });
 }
 
@@ -71,21 +71,21 @@ std::string fill_of(Call& call) {
 }
 
 Value justify_left(Call& call) {
-  const std::string& s = subject(call);
+  const std::string& s = characters_of(call);
   return filled(call, s, fill_of(call), 0, num_missing(call, s));
 }
 Value justify_right(Call& call) {
-  const std::string& s = subject(call);
+  const std::string& s = characters_of(call);
   return filled(call, s, fill_of(call), num_missing(call, s), 0);
 }
 Value center(Call& call) {
-  const std::string& s = subject(call);
+  const std::string& s = characters_of(call);
   const size_t missing = num_missing(call, s);
   const size_t left = missing / 2 + (missing & static_cast<size_t>(call.integer(0, 0)) & 1);
   return filled(call, s, fill_of(call), left, missing - left);
 }
 Value fill_with_zeros(Call& call) {
-  const std::string& s = subject(call);
+  const std::string& s = characters_of(call);
   const std::string sign(s.starts_with('-') || s.starts_with('+') ? s.substr(0, 1) : "");
   const size_t missing = num_missing(call, s);
   call.interpreter.budget.spend_bytes(missing);

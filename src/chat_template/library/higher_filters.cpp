@@ -10,6 +10,7 @@
 
 namespace heddle::chat_template {
 namespace {
+namespace of_functions {
 
 const Callable& callable_named(const Value& name, bool is_test) {
   HEDDLE_CHECK(name.is_string(), "the name of a ", is_test ? "test" : "filter", " is a ",
@@ -96,8 +97,9 @@ constexpr Callable kFilters[] = {
     {.name = "rejectattr", .call = reject_by_attribute, .is_variadic = true},
 };
 
+}  // namespace of_functions
 }  // namespace
 
-Callables higher_filters() { return kFilters; }
+Callables higher_filters() { return of_functions::kFilters; }
 
 }  // namespace heddle::chat_template

@@ -11,6 +11,7 @@
 
 namespace heddle::chat_template {
 namespace {
+namespace of_numbers {
 
 [[noreturn]] void fail_undefined(const Value& value) {
   throw Error(ErrorCode::kInvalidArgument, value.why_undefined());
@@ -158,8 +159,9 @@ constexpr Callable kFilters[] = {
     {.name = "abs", .call = absolute},
 };
 
+}  // namespace of_numbers
 }  // namespace
 
-Callables number_filters() { return kFilters; }
+Callables number_filters() { return of_numbers::kFilters; }
 
 }  // namespace heddle::chat_template

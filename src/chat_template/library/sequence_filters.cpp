@@ -11,6 +11,7 @@
 
 namespace heddle::chat_template {
 namespace {
+namespace of_sequences {
 
 Value otherwise(Call& call) {
   const bool is_absent = call.self.is_undefined() || (call.flag(1) && !call.self.is_true());
@@ -246,8 +247,9 @@ constexpr Callable kFilters[] = {
     {.name = "batch", .call = batch, .parameters = {"linecount", "fill_with"}, .required = 1},
 };
 
+}  // namespace of_sequences
 }  // namespace
 
-Callables sequence_filters() { return kFilters; }
+Callables sequence_filters() { return of_sequences::kFilters; }
 
 }  // namespace heddle::chat_template

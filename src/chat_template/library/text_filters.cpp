@@ -8,6 +8,7 @@
 
 namespace heddle::chat_template {
 namespace {
+namespace of_text {
 
 /// The value as text, marked as safe where it is: jinja2's soft_str().
 Value soft_text(Call& call) {
@@ -207,8 +208,9 @@ constexpr Callable kFilters[] = {
      .parameters = {"ensure_ascii", "indent", "separators", "sort_keys"}},
 };
 
+}  // namespace of_text
 }  // namespace
 
-Callables text_filters() { return kFilters; }
+Callables text_filters() { return of_text::kFilters; }
 
 }  // namespace heddle::chat_template

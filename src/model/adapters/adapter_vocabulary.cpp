@@ -18,7 +18,7 @@ namespace heddle::model {
 namespace {
 
 constexpr int64_t kColumnsPerTask = 8192;
-constexpr int64_t kPieceRows = 128;  // of a weight that are rounded at a time
+constexpr int64_t kRoundedRows = 128;  // of a weight that are rounded at a time
 
 WeightType weight_type(DType dtype) {
   switch (dtype) {
@@ -64,9 +64,9 @@ void VocabularyTable::take_weight(const ExecContext& ctx, const StoredValues& st
   memory_ = allocate_zeroed(ctx.device, static_cast<size_t>(stored.rows) * row_bytes);
   dispatch_dtype<half, bfloat16>(activations, "an adapter", [&]<class T>() {
     std::vector<T> rounded;
-    for (int64_t first = 0; first < stored.rows; first += kPieceRows) {
+    for (int64_t first = 0; first < stored.rows; first += kRoundedRows) {
       rounded.clear();
-      const int64_t count = std::min(kPieceRows, stored.rows - first);
+      const int64_t count = std::min(kRoundedRows, stored.rows - first);
       for (const float value : stored.narrow(first, count).floats()) {
         rounded.push_back(from_float<T>(value));
       }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kVocabulary = "vocab.json";
-constexpr const char* kMerges = "merges.txt";
+constexpr const char* kMergesFile = "merges.txt";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 constexpr const char* kSpecialTokens = "special_tokens_map.json";
 constexpr const char* kAddedTokens = "added_tokens.json";
@@ -50,7 +50,7 @@ bool FolderText::has_file(const char* name) const {
 }
 
 bool FolderText::has_tokenizer() const {
-  if (has_file(kTokenizer) || (has_file(kVocabulary) && has_file(kMerges))) return true;
+  if (has_file(kTokenizer) || (has_file(kVocabulary) && has_file(kMergesFile))) return true;
   if (!has_file(kAddedTokens)) return false;
   throw_error(ErrorCode::kUnsupported, file(kAddedTokens), ": adds tokens, and there is no ",
               kTokenizer, "; ", how_to_make_tokenizer_json(folder_));
@@ -67,9 +67,9 @@ void FolderText::check_types() const {
 std::vector<std::string> FolderText::file_paths() const {
   std::vector<std::string> paths;
   const bool has_json = has_file(kTokenizer);
-  for (const char* name : {kTokenizer, kVocabulary, kMerges, kAddedTokens, kTokenizerConfig,
+  for (const char* name : {kTokenizer, kVocabulary, kMergesFile, kAddedTokens, kTokenizerConfig,
                            kSpecialTokens, kChatTemplate, kProcessorTemplate}) {
-    const bool is_of_pair = name == kVocabulary || name == kMerges;
+    const bool is_of_pair = name == kVocabulary || name == kMergesFile;
     if (has_file(name) && !(is_of_pair && has_json)) paths.push_back(file(name));
   }
   for (const auto& [name, path] : template_files()) {
@@ -84,8 +84,8 @@ TokenizerSource FolderText::tokenizer_source() const {
     source.path = file(kTokenizer);
     source.json = read_text(source.path, bounds_);
   } else {
-    HEDDLE_CHECK(has_file(kVocabulary) && has_file(kMerges), folder_, ": has no ", kTokenizer, "; ",
-                 how_to_make_tokenizer_json(folder_));
+    HEDDLE_CHECK(has_file(kVocabulary) && has_file(kMergesFile), folder_, ": has no ", kTokenizer,
+                 "; ", how_to_make_tokenizer_json(folder_));
     source.path = file(kVocabulary);
     source.json = tokenizer_json_of_pair(folder_, bounds_);
   }

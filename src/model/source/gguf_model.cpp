@@ -25,10 +25,10 @@ constexpr std::array<std::string_view, 5> kNeutralSettings = {
 /// The one setting whose 0 changes what is computed.
 constexpr std::string_view kCausal = "attention.causal";
 
-constexpr std::string_view kTokenizer = "tokenizer.ggml.";
+constexpr std::string_view kTokenizerPrefix = "tokenizer.ggml.";
 /// What model_text.h reads of these, and what is for other kinds of tokenizers. Tokens that have a
 /// role end in "_token_id".
-constexpr std::array<std::string_view, 9> kTokenizerSettings = {
+constexpr std::array<std::string_view, 9> kReadTokenizerSettings = {
     "add_bos_token", "add_space_prefix", "merges", "model",           "pre",
     "scores",        "token_type",       "tokens", "token_type_count"};
 
@@ -112,9 +112,10 @@ void GgufModel::read_settings() {
     if (!is_neutral && !is_usual) unread_.push_back(std::move(key));
   }
   for (const files::GgufValue& value : files_.front().metadata()) {
-    if (!value.key.starts_with(kTokenizer) || is_off(value)) continue;
-    const std::string_view name = value.key.substr(kTokenizer.size());
-    const bool is_read = std::ranges::find(kTokenizerSettings, name) != kTokenizerSettings.end();
+    if (!value.key.starts_with(kTokenizerPrefix) || is_off(value)) continue;
+    const std::string_view name = value.key.substr(kTokenizerPrefix.size());
+    const bool is_read =
+        std::ranges::find(kReadTokenizerSettings, name) != kReadTokenizerSettings.end();
     if (!is_read && !name.ends_with("_token_id")) unread_.emplace_back(value.key);
   }
 }

@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-constexpr int64_t kSeqsPerTask = 256;  // chains: a few loads each
+constexpr int64_t kChainsPerTask = 256;  // chains: a few loads each
 constexpr int64_t kTreesPerTask = 16;
 
 void verify_chain(const GreedyParams& p, int64_t seq) {
@@ -87,7 +87,7 @@ void verify_greedy(const ExecContext& ctx, TensorView output_tokens, TensorView 
   const DraftTensors drafts =
       DraftTensors::chains(output_tokens, num_accepted, draft_tokens, draft_indptr);
   const GreedyParams params = check_greedy(ctx, "verify_greedy", drafts, target_tokens);
-  run(ctx, params, kSeqsPerTask, verify_chain);
+  run(ctx, params, kChainsPerTask, verify_chain);
 }
 
 void verify_tree_greedy(const ExecContext& ctx, TensorView output_tokens, TensorView num_accepted,

@@ -1,19 +1,17 @@
 #include "ops/attention/decode/launch.h"
+#include "ops/attention/device/instances.h"
 
 namespace heddle::cuda::attention::decode {
 namespace {
 
 template <class T, class Params>
 void launch_of(const Params& p, const Grid& grid, const AttentionLaunch& launch) {
-  const int blocks = grid.num_blocks;
-  const bool is_double = grid.row_tiles == 2;
-  if (grid.dim == 256) return launch_instance<T, 256, 1>(p, blocks, launch);
-  if (grid.dim == 128) {
-    return is_double ? launch_instance<T, 128, 2>(p, blocks, launch)
-                     : launch_instance<T, 128, 1>(p, blocks, launch);
-  }
-  return is_double ? launch_instance<T, 64, 2>(p, blocks, launch)
-                   : launch_instance<T, 64, 1>(p, blocks, launch);
+  with_head_dim<T>(grid.dim, [&](auto dim) {
+    if constexpr (dim < 256) {
+      if (grid.row_tiles == 2) return launch_instance<T, dim, 2>(p, grid.num_blocks, launch);
+    }
+    launch_instance<T, dim, 1>(p, grid.num_blocks, launch);
+  });
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ using cpu::attention::NewTokens;
 using cpu::attention::PageWalk;
 using cpu::attention::RotaryAngles;
 
-constexpr int64_t kElementsPerTask = 8192;  // some 10 us of copying, turning, sines and cosines
+constexpr int64_t kRopeElementsPerTask = 8192;  // some 10 us of copying, turning, sines and cosines
 constexpr int kMaxHeadDim = 2 * RotaryAngles::kMaxPairs;
 
 /// A call on the CPU.
@@ -61,7 +61,7 @@ struct RopeAppend {
   void run(const ExecContext& ctx) const {
     const int64_t first = tokens.begin(0), num_tokens = tokens.begin(tokens.num_seqs) - first;
     const int64_t heads = 2 * int64_t{cache.num_kv_heads} + (q ? q.size(1) : 0);
-    const int64_t grain = std::max<int64_t>(1, kElementsPerTask / (heads * cache.head_dim));
+    const int64_t grain = std::max<int64_t>(1, kRopeElementsPerTask / (heads * cache.head_dim));
     parallel_for(ctx, num_tokens, grain, [&](int64_t begin, int64_t end) {
       for (int64_t t = first + begin, seq = tokens.seq_of(t); t < first + end; ++t) {
         while (tokens.begin(seq + 1) <= t) ++seq;

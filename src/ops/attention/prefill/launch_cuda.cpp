@@ -1,3 +1,4 @@
+#include "ops/attention/device/instances.h"
 #include "ops/attention/prefill/launch.h"
 
 namespace heddle::cuda::attention::prefill {
@@ -6,9 +7,8 @@ namespace {
 template <class T, class Rotation>
 void launch_of(const PrefillParams& p, const Rotation& rotation, int dim, int64_t num_blocks,
                const AttentionLaunch& launch) {
-  if (dim == 64) return launch_instance<T, 64>(p, rotation, num_blocks, launch);
-  if (dim == 128) return launch_instance<T, 128>(p, rotation, num_blocks, launch);
-  launch_instance<T, 256>(p, rotation, num_blocks, launch);
+  with_head_dim<T>(
+      dim, [&](auto constant) { launch_instance<T, constant>(p, rotation, num_blocks, launch); });
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace heddle {
 namespace {
 
-constexpr size_t kGroup = PackedLayout::kGroup;
+constexpr size_t kGroupRows = PackedLayout::kGroup;
 
 constexpr int kLowCodes = 8;  // weights whose low four bits are one word
 
@@ -28,14 +28,14 @@ Block read_packed_block(WeightType type, int lane, const std::byte* packed) {
   if (format.has_min) std::memcpy(&block.m, packed + layout.mins + 2 * i, 2);
   if (format.sub_scales != SubScales::kNone) {
     for (size_t s = 0; s < size_t(layout.num_sub_blocks); ++s) {
-      block.sub_scales[s] = uint8_t(packed[size_t(layout.sub_scales) + s * kGroup + i]);
+      block.sub_scales[s] = uint8_t(packed[size_t(layout.sub_scales) + s * kGroupRows + i]);
       if (format.has_min)
-        block.sub_mins[s] = uint8_t(packed[size_t(layout.sub_mins) + s * kGroup + i]);
+        block.sub_mins[s] = uint8_t(packed[size_t(layout.sub_mins) + s * kGroupRows + i]);
     }
   }
   if (format.code_bits == 8) {
     for (size_t k = 0; k < size_t(format.block_size); ++k) {
-      block.codes[k] = uint8_t(packed[size_t(layout.codes) + k * kGroup + i]);
+      block.codes[k] = uint8_t(packed[size_t(layout.codes) + k * kGroupRows + i]);
     }
     return block;
   }
@@ -43,7 +43,7 @@ Block read_packed_block(WeightType type, int lane, const std::byte* packed) {
     block.codes[size_t(k)] |= static_cast<uint8_t>(bits);
   };
   // The words of the output, as write_codes() of pack_group.cpp has them.
-  constexpr int kWordBytes = static_cast<int>(kGroup) * 4;
+  constexpr int kWordBytes = static_cast<int>(kGroupRows) * 4;
   const int high_bits = format.code_bits - 4;
   const std::byte* word = packed + layout.codes + lane * 4;
   for (int chunk = 0; chunk < format.block_size; chunk += layout.chunk_size) {
