@@ -283,7 +283,7 @@ class RowSampler {
     uint64_t total = 0;
     HEDDLE_NO_UNROLL
     for (int step = 0; step < 2; ++step) {  // one copy of the code of a search
-      Target target{Kind::kCount, 1};
+      SearchTarget target{Kind::kCount, 1};
       if (step == 0) {
         if (draw_.has_top_k(vocab_size_)) {
           target.limit = static_cast<uint64_t>(draw_.top_k);
@@ -315,7 +315,7 @@ class RowSampler {
   [[nodiscard]] __host__ __device__ uint32_t token() const { return token_; }
 
  private:
-  using Kind = Target::Kind;
+  using Kind = SearchTarget::Kind;
 
   /// The tokens that the filters leave: those up to one in the order of choice, not below a logit.
   struct Kept {
@@ -328,10 +328,10 @@ class RowSampler {
     }
   };
 
-  [[nodiscard]] __host__ __device__ Target top_p_of(uint64_t kept) const {
+  [[nodiscard]] __host__ __device__ SearchTarget top_p_of(uint64_t kept) const {
     return {Kind::kAtLeast, kept, double{draw_.top_p} * static_cast<double>(kept)};
   }
-  [[nodiscard]] __host__ __device__ Target draw_of_total(uint64_t kept) const {
+  [[nodiscard]] __host__ __device__ SearchTarget draw_of_total(uint64_t kept) const {
     return {Kind::kAbove, kept, draw_.u * static_cast<double>(kept)};
   }
   [[nodiscard]] __host__ __device__ double min_p_bound() const {
@@ -355,7 +355,7 @@ class RowSampler {
       kept = own.sums[count - 1];
     }
     if (draw_.top_p < 1.0f) {
-      const Target target = top_p_of(kept);
+      const SearchTarget target = top_p_of(kept);
       const int at = cluster_.count_if(n, [&](int i) {
         return !target.is_reached({own.sums[i], uint64_t(i) + 1});
       });
@@ -375,7 +375,7 @@ class RowSampler {
   }
   /// Draws from the first `count` listed tokens.
   __host__ __device__ void choose_by_id(const Places& places, int count) {
-    const Target target = draw_of_total(cluster_.leader().sums[count - 1]);
+    const SearchTarget target = draw_of_total(cluster_.leader().sums[count - 1]);
     cluster_.leader_each([&](BlockState& own, int thread) {
       if (thread >= count) return;
       const uint32_t id = places.id_of(own.list[thread]);
@@ -400,7 +400,7 @@ class RowSampler {
   /// The leader's: draws from the kept tokens, whose warps' sums it has.
   __host__ __device__ void draw_by_id(const RowSearch<Cluster>& search, uint64_t total,
                                       const Kept& kept) {
-    const Target target = draw_of_total(total);
+    const SearchTarget target = draw_of_total(total);
     BlockState& own = cluster_.leader();
     uint64_t before = 0;
     /// Of n numbers f(i) the first with which the target is reached, n without one.
