@@ -14,7 +14,7 @@ class Scheduler {
   Scheduler(AdapterSchedule& schedule, const AdapterBounds& bounds)
       : s_(schedule), bounds_(bounds) {
     s_.marks.assign(s_.adapters.size(), {});
-    s_.row_plans.assign(s_.rows.size(), Admission::kWaits);
+    s_.admissions.assign(s_.rows.size(), Admission::kWaits);
     for (auto* list : {&s_.reads, &s_.brings, &s_.evicts}) list->clear();
     for (int32_t i = 0; i < std::ssize(s_.adapters); ++i) {
       const ScheduledAdapter& adapter = s_.adapters[size_t(i)];
@@ -26,7 +26,7 @@ class Scheduler {
 
   void run() {
     for (size_t i = 0; i < s_.rows.size(); ++i) {
-      s_.row_plans[i] = schedule_row(i);
+      s_.admissions[i] = schedule_row(i);
       for (const int32_t a : uses(i)) mark(a).is_wanted = true;
     }
     make_room();
@@ -189,7 +189,7 @@ void AdapterSchedule::reserve(size_t num_adapters, size_t num_uses, size_t num_r
   for (auto* list : {&reads, &brings, &evicts}) list->reserve(num_adapters);
   marks.reserve(num_adapters);
   rows.reserve(num_rows);
-  row_plans.reserve(num_rows);
+  admissions.reserve(num_rows);
 }
 
 void AdapterSchedule::clear() {

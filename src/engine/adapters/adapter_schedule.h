@@ -40,8 +40,8 @@ struct AdapterSchedule {
   std::vector<int32_t> uses{};       // no number twice in a row
   std::vector<ScheduledRow> rows{};  // that wait, the oldest first
   // Out:
-  std::vector<Admission> row_plans{};  // [rows.size()]
-  std::vector<int32_t> reads{};        // of kStored, in the order in which to read them
+  std::vector<Admission> admissions{};  // [rows.size()]
+  std::vector<int32_t> reads{};         // of kStored, in the order in which to read them
   std::vector<int32_t> brings{};  // of kStaged, in the same way; all fit once `evicts` are evicted
   std::vector<int32_t> evicts{};  // in the order in which to evict them
   /// What the functions note of each adapter.

@@ -292,12 +292,12 @@ std::span<const Admission> AdapterStore::schedule(std::span<const Sequence* cons
   for (size_t i = 0; i < schedule_.rows.size(); ++i) {
     const auto has_failed = [](const AdapterHold& known) { return known->failure != nullptr; };
     if (std::ranges::any_of(rows[i]->adapters.holds, has_failed))
-      schedule_.row_plans[i] = Admission::kStarts;
+      schedule_.admissions[i] = Admission::kStarts;
   }
   carry_out();
   for (KnownAdapter* known : scheduled_) known->number = -1;
   scheduled_.clear();
-  return schedule_.row_plans;
+  return schedule_.admissions;
 }
 
 /// Its number in the schedule.

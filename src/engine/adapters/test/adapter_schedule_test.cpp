@@ -34,7 +34,7 @@ TEST(ScheduleAdapters, RowsWhoseAdaptersAreResidentStartBeforeOthers) {
                                               {.num_bytes = 1, .stage = kStaged},
                                               {.num_bytes = 1, .stage = kStored}},
                                              {{1}, {0}, {2}, {}, {0, 1}}, {.memory_bytes = 3});
-  EXPECT_EQ(schedule.row_plans, (std::vector{kWaits, kStarts, kWaits, kStarts, kWaits}));
+  EXPECT_EQ(schedule.admissions, (std::vector{kWaits, kStarts, kWaits, kStarts, kWaits}));
   EXPECT_EQ(schedule.brings, Numbers{1});
   EXPECT_EQ(schedule.reads, Numbers{2});
   EXPECT_EQ(schedule.evicts, Numbers{});
@@ -55,7 +55,7 @@ TEST(ScheduleAdapters, TheOneUsedTheLongestAgoMakesRoom) {
   EXPECT_EQ(schedule.evicts, (Numbers{4, 0}))
       << "wanted, in use, or they stay: the others are older";
   EXPECT_EQ(schedule.brings, Numbers{5});
-  EXPECT_EQ(schedule.row_plans, (std::vector{kWaits, kStarts}));
+  EXPECT_EQ(schedule.admissions, (std::vector{kWaits, kStarts}));
 }
 
 /// No row starts with the one that makes room, whatever else it uses.
@@ -67,7 +67,7 @@ TEST(ScheduleAdapters, OneInUseLeavesForTheFirstRowWithoutRoom) {
       {.num_bytes = 1, .stage = kStored}};
   const AdapterSchedule schedule =
       scheduled(adapters, {{2}, {1}, {0}, {3}, {0, 1}, {}}, {.memory_bytes = 2});
-  EXPECT_EQ(schedule.row_plans, (std::vector{kWaits, kWaits, kStarts, kWaits, kWaits, kStarts}));
+  EXPECT_EQ(schedule.admissions, (std::vector{kWaits, kWaits, kStarts, kWaits, kWaits, kStarts}));
   EXPECT_EQ(schedule.evicts, Numbers{});
   EXPECT_EQ(schedule.brings, Numbers{});
   EXPECT_EQ(schedule.reads, Numbers{3}) << "it may be read";
@@ -81,24 +81,24 @@ TEST(ScheduleAdapters, AStepHasNoMoreThanItsBounds) {
   adapters[0].num_running = adapters[1].num_running = 1;
   const AdapterBounds three{.memory_bytes = 100, .step_adapters = 3};
   AdapterSchedule schedule = scheduled(adapters, {{2}, {3}, {0}, {1}}, three);
-  EXPECT_EQ(schedule.row_plans, (std::vector{kStarts, kWaits, kWaits, kStarts})) << "0 leaves";
+  EXPECT_EQ(schedule.admissions, (std::vector{kStarts, kWaits, kWaits, kStarts})) << "0 leaves";
   const AdapterBounds bytes{.memory_bytes = 100, .step_bytes = 29};
   schedule = scheduled(adapters, {{2}, {1}}, bytes);
-  EXPECT_EQ(schedule.row_plans, (std::vector{kWaits, kStarts}));
+  EXPECT_EQ(schedule.admissions, (std::vector{kWaits, kStarts}));
   for (ScheduledAdapter& adapter : adapters) adapter.num_running = 0;
   schedule = scheduled(adapters, {{0, 1, 2, 3}, {1}}, bytes);
-  EXPECT_EQ(schedule.row_plans, (std::vector{kStarts, kStarts}))
+  EXPECT_EQ(schedule.admissions, (std::vector{kStarts, kStarts}))
       << "a row alone needs what it needs";
 }
 
 TEST(ScheduleAdapters, WhatCanNeverFitIsSaid) {
   const ScheduledAdapter stays{.num_bytes = 2, .stage = kResident, .stays = true};
   const ScheduledAdapter wanted{.num_bytes = 3, .stage = kStaged};
-  EXPECT_EQ(scheduled({stays, wanted}, {{1}}, {.memory_bytes = 4}).row_plans[0], kNever);
-  EXPECT_EQ(scheduled({stays, wanted}, {{1}}, {.memory_bytes = 5}).row_plans[0], kWaits);
+  EXPECT_EQ(scheduled({stays, wanted}, {{1}}, {.memory_bytes = 4}).admissions[0], kNever);
+  EXPECT_EQ(scheduled({stays, wanted}, {{1}}, {.memory_bytes = 5}).admissions[0], kWaits);
   ScheduledAdapter in_use = stays;
   in_use.num_running = 1;
-  EXPECT_EQ(scheduled({in_use, wanted}, {{1}}, {.memory_bytes = 4}).row_plans[0], kWaits);
+  EXPECT_EQ(scheduled({in_use, wanted}, {{1}}, {.memory_bytes = 4}).admissions[0], kWaits);
 }
 
 /// Rows over adapters in the tiers, step by step: what schedules say is done after random times.
@@ -168,9 +168,9 @@ class Trace {
     const Row* const front = waiting_.empty() ? nullptr : &waiting_.front();
     auto row = waiting_.begin();
     for (size_t i = 0; row != waiting_.end() && std::ssize(running_) < max_batch_; ++i) {
-      ASSERT_NE(schedule.row_plans[i], kNever);
+      ASSERT_NE(schedule.admissions[i], kNever);
       const auto next = std::next(row);
-      if (schedule.row_plans[i] == kStarts) {
+      if (schedule.admissions[i] == kStarts) {
         for (const int32_t a : row->uses) {
           ScheduledAdapter& adapter = adapters_[size_t(a)];
           EXPECT_EQ(adapter.stage, kResident);
