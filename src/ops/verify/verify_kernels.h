@@ -70,7 +70,7 @@ class TreeMask {
     }
     for (; w >= 0; --w, below = ~uint64_t{0}) {
       const uint64_t bits = word(span.begin + i, w) & below;
-      if (bits != 0) return (w << shift) + 63 - std::countl_zero(bits);
+      if (bits != 0) return (w << shift) + 63 - leading_zeros(bits);
     }
     return -1;
   }
@@ -86,6 +86,13 @@ class TreeMask {
   }
 
  private:
+  [[nodiscard]] static constexpr int leading_zeros(uint64_t bits) {
+#ifdef __CUDA_ARCH__  // nvcc 13.0 makes no code of std::countl_zero, and the result is wrong
+    return __clzll(static_cast<long long>(bits));
+#else
+    return std::countl_zero(bits);
+#endif
+  }
   template <class Word>
   [[nodiscard]] constexpr uint64_t load(int64_t at) const {
     return reinterpret_cast<const Word*>(words_)[at];
