@@ -8,8 +8,8 @@
 #include "expect_error.h"
 #include "model/source/gguf_model.h"
 #include "model/test/llama_file.h"
-#include "readers/clean_message.h"
 #include "model/weights/decoder_weights.h"
+#include "readers/clean_message.h"
 
 namespace heddle::model {
 namespace {
