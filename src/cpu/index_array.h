@@ -10,6 +10,17 @@ namespace heddle::cpu {
 // These are passed to kernels of a GPU as they are, too: so they are small, and what reads and
 // writes elements is constexpr, which nvcc compiles for both.
 
+/// An index as a GPU's loads leave it. A type of its own: where operator[] joins the words, nvcc
+/// moves the join before the next load, which then waits.
+struct LoadedWords {
+  uint32_t low, high;
+  bool is_int64;
+
+  [[nodiscard]] constexpr int64_t value() const {
+    return is_int64 ? static_cast<int64_t>(uint64_t{high} << 32 | low) : static_cast<int32_t>(low);
+  }
+};
+
 /// A vector of i32 or i64, read and written as i64: index tensors may have either type. The caller
 /// has checked rank and dtype. What is stored in i32 must fit; one made of an absent tensor drops
 /// what is stored.
@@ -40,8 +51,7 @@ class BasicIndexArray {
 #ifdef __CUDA_ARCH__  // words, joined where the value is needed: no load waits for the one before
     const auto* words = reinterpret_cast<const uint32_t*>(element);
     const uint32_t low = words[0], high = is_int64() ? words[1] : 0;
-    return is_int64() ? static_cast<int64_t>(uint64_t{high} << 32 | low)
-                      : static_cast<int32_t>(low);
+    return LoadedWords{low, high, is_int64()}.value();
 #else
     return is_int64() ? *reinterpret_cast<const int64_t*>(element)
                       : *reinterpret_cast<const int32_t*>(element);

@@ -57,12 +57,20 @@ class DraftLayout {
   /// All of them. Empty where it begins past the tokens.
   [[nodiscard]] constexpr TokenRange tokens(int64_t p, int64_t num_decode) const {
     const int64_t first = begin(p, num_decode);
-    if (first < 0 || first >= num_tokens_) return {0, 0};
-    const int64_t end = first + 1 + (p < num_decode ? drafts(p) : 0);
+    return tokens_from(first, holds(first) && p < num_decode ? drafts(p) : 0);
+  }
+  /// Those of a request whose begin and drafts are known, which a kernel loads at once.
+  [[nodiscard]] constexpr TokenRange tokens_from(int64_t first, int64_t num_drafts) const {
+    if (!holds(first)) return {0, 0};
+    const int64_t end = first + 1 + num_drafts;
     return {first, end < num_tokens_ ? end : num_tokens_};
   }
 
  private:
+  [[nodiscard]] constexpr bool holds(int64_t token) const {
+    return token >= 0 && token < num_tokens_;
+  }
+
   cpu::IndexArray indptr_;
   int64_t num_starts_;  // 0: max_drafts_ for every request
   int64_t max_drafts_, num_tokens_;

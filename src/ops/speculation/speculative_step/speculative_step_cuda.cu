@@ -13,9 +13,9 @@ namespace {
 // next step. One thread per request: a chain of loads (counts, starts, tokens, block ids), which
 // all else overlaps. With kListed one block goes over all requests in tiles of blockDim.x, and sums
 // over its threads give each request its place in the list of released blocks; else grid
-// ceil(num_rows / blockDim.x).
+// ceil(num_rows / blockDim.x). Two blocks a multiprocessor, else ptxas spills to have more.
 template <bool kListed>
-__global__ void __launch_bounds__(kListThreads)
+__global__ void __launch_bounds__(kListThreads, 2)
     step_kernel(const __grid_constant__ SpeculativeStepParams p, int64_t num_rows) {
   __shared__ BlockSums::Shared shared;
   BlockSums sums(shared);
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kListThreads)
     if (active) {
       row = p.kv.load(i);
       const int64_t drafts = decode ? p.verify.layout.drafts(i) : 0;
-      range = p.verify.layout.tokens(i, num_decode);
+      range = p.verify.layout.tokens_from(p.verify.layout.begin(i, num_decode), drafts);
       touch_ids(p.kv, i, row);
       if (p.has_required_logit_indices && range.begin < range.end) {
         touch(p.required_logit_indices.address(range.begin));
