@@ -160,7 +160,7 @@ KINDS = [
                                            "trainable_token_indices": {"embed_tokens": [5, 4], "lm_head": [9, 8, 30]}},
          {"embedding": change("embed_tokens.token_adapter.trainable_tokens_delta", lambda rows: rows.roll(1, 0)),
           "head": change("lm_head.token_adapter.trainable_tokens_delta", lambda rows: rows.roll(1, 0))}, is_untied),
-    Kind("trainable_token_indices beside a head", {"target_modules": LINEAR, "trainable_token_indices": [7, 4, 40],
+    Kind("trainable_token_indices next to a head", {"target_modules": LINEAR, "trainable_token_indices": [7, 4, 40],
                                                    "modules_to_save": ["lm_head"]},
          {"rows": scaled("trainable_tokens_delta")}, needs=is_untied),  # which PEFT cannot run where they are tied
     Kind("more tokens, none saved", {"target_modules": LINEAR}, {"scale": scaled("lora_B")}, is_untied, more_tokens=4, finds_base=True),
