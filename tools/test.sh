@@ -6,7 +6,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-run=$1
+target=$1
 seconds=build/cpu_seconds.jsonl
 reports=()
 outcome=0
@@ -22,7 +22,7 @@ if ! compgen -G "build/python/heddle/_core.*.so" >/dev/null; then
   echo "the Python module is not built: its tests could not run" >&2
   exit 1
 fi
-if [ "$run" = test ]; then
+if [ "$target" = test ]; then
   limit=3000
   run build-asan "tests with sanitizers"
   HEDDLE_TEST_TORCH=0 run build "tests of the release build" -LE '^ci$'
@@ -35,7 +35,7 @@ total=$(cat "${reports[@]}" | grep -c '<testcase ')
 passed=$(cat "${reports[@]}" | grep '<testcase ' | grep -c 'status="run"')
 skipped=$(cat "${reports[@]}" | awk '/\[  SKIPPED \] [0-9]+ tests?, listed below/ { n += $4 } END { print n + 0 }')
 [ "$skipped" -eq 0 ] || echo "$skipped tests within these programs were skipped: no CUDA device"
-[ "$run" = test ] || [ "${HEDDLE_TEST_TORCH:-1}" != 0 ] || echo "tests with torch and PEFT left out: HEDDLE_TEST_TORCH=0"
+[ "$target" = test ] || [ "${HEDDLE_TEST_TORCH:-1}" != 0 ] || echo "tests with torch and PEFT left out: HEDDLE_TEST_TORCH=0"
 tools/cpu_time --yardstick "$seconds"
 tools/cpu_time --table "$seconds" --limit "${HEDDLE_CPU_LIMIT:-$limit}" || outcome=1
 echo "$passed passed, $((total - passed)) failed"

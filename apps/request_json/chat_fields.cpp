@@ -190,10 +190,8 @@ bool is_plain(const json& message) {
 }
 
 void check_objects(const RowReader& row, const char* field) {
-  const json* value = row.find(field);
+  const json* value = row.array(field, "objects");
   if (value == nullptr) return;
-  HEDDLE_CHECK(value->is_array(), row.where(), ": ", field, " is ", json_type(*value),
-               ", expected an array of objects");
   const JsonArray& list = value->get_array();
   for (size_t i = 0; i < list.size(); ++i) {
     check_object(list[i], row.where() + ": " + place(field, i));

@@ -99,6 +99,13 @@ bool RowReader::flag(const char* field, bool fallback) const {
   return value->get_bool();
 }
 
+const RowReader::json* RowReader::array(const char* field, const char* of) const {
+  const json* value = find(field);
+  HEDDLE_CHECK(value == nullptr || value->is_array(), where_, ": ", field, " is ",
+               json_type(*value), ", expected an array of ", of);
+  return value;
+}
+
 std::string RowReader::echoed(const char* field) const {
   const json* value = find(field);
   return value == nullptr ? "" : json_text(*value);

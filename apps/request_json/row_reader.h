@@ -32,6 +32,8 @@ class RowReader {
                                 int64_t high) const;
   [[nodiscard]] float number(const char* field, float fallback, double low, double high) const;
   [[nodiscard]] bool flag(const char* field, bool fallback) const;
+  /// The field, an array; nullptr when it is absent or null. `of`: what it should hold.
+  [[nodiscard]] const json* array(const char* field, const char* of) const;
   /// The field as JSON text, empty when it is absent or null.
   [[nodiscard]] std::string echoed(const char* field) const;
   [[nodiscard]] std::vector<std::string> stop_strings(

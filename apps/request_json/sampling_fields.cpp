@@ -37,18 +37,14 @@ void read_biases(const RowReader& row, std::vector<TokenBias>& biases) {
 }
 
 void read_token_ids(const RowReader& row, std::vector<int32_t>& ids) {
-  const json* value = row.find("stop_token_ids");
+  const json* value = row.array("stop_token_ids", "token ids");
   if (value == nullptr) return;
-  HEDDLE_CHECK(value->is_array(), row.where(), ": stop_token_ids is ", json_type(*value),
-               ", expected an array of token ids");
   ids = token_ids_of(*value, row.where() + ": stop_token_ids");
 }
 
 void read_bad_words(const RowReader& row, std::vector<std::string>& words) {
-  const json* value = row.find("bad_words");
+  const json* value = row.array("bad_words", "strings");
   if (value == nullptr) return;
-  HEDDLE_CHECK(value->is_array(), row.where(), ": bad_words is ", json_type(*value),
-               ", expected an array of strings");
   words.clear();
   for (const json& word : value->get_array()) {
     words.push_back(row.text("bad_words[]", word));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from heddle._adapters import AdapterList, AdapterLists, Adapters
 from heddle._fields import Message
@@ -48,24 +48,20 @@ class GenerateOptions(_Draws, total=False):
     progress: bool | None
 
 
-class StreamChatOptions(StreamOptions, total=False):
+class _Conversation(TypedDict, total=False):
+    system: str | None
+    tools: Sequence[Message] | None
+    documents: Sequence[Message] | None
+    chat_template_kwargs: Mapping[str, Any] | None
+    add_generation_prompt: bool
+
+
+class StreamChatOptions(StreamOptions, _Conversation, total=False):
     """Of one conversation."""
 
-    system: str | None
-    tools: Sequence[Message] | None
-    documents: Sequence[Message] | None
-    chat_template_kwargs: Mapping[str, Any] | None
-    add_generation_prompt: bool
 
-
-class ChatOptions(GenerateOptions, total=False):
+class ChatOptions(GenerateOptions, _Conversation, total=False):
     """Of one conversation or several."""
-
-    system: str | None
-    tools: Sequence[Message] | None
-    documents: Sequence[Message] | None
-    chat_template_kwargs: Mapping[str, Any] | None
-    add_generation_prompt: bool
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -106,6 +106,7 @@ class AdapterStore : public RowQueue::Adapters {
   int32_t add_to_schedule(KnownAdapter& known) noexcept;
   void carry_out() noexcept;
   [[nodiscard]] bool make_room_for_added(int64_t num_bytes) noexcept;
+
   ModelRunner& runner_;
   const model::ModelFiles& files_;
   const RowText& text_of_model_;
