@@ -16,6 +16,11 @@ using Values = std::vector<double>;
 
 constexpr int kTokens = 11;
 
+/// Of the error relative to the largest logit. Random weights now and then make a softmax so steep
+/// that it multiplies the rounding of its scores: of 1,500 seeds 96 % stay below 1e-5, 3 go beyond
+/// 3e-5, and the largest error is 5.9e-5. A trait that is wrong or missing changes more than 1e-3.
+constexpr double kBound = 2e-4;
+
 DecoderConfig plain() {
   return llama::rotating({.num_layers = 3,
                           .hidden_size = 24,
@@ -153,7 +158,7 @@ TEST(DecoderTraits, EachIsItsDefinition) {
     const std::vector<std::vector<float>> got = computed(both, tokens);
     ASSERT_EQ(got.size(), want.size());
     for (size_t t = 0; t < want.size(); ++t) {
-      EXPECT_LT(testing::relative_error<float>(got[t], want[t]), 3e-5)
+      EXPECT_LT(testing::relative_error<float>(got[t], want[t]), kBound)
           << trait.name << ", token " << t;
     }
     // The last token sees all of them: a trait that changed nothing would not be tested.
