@@ -34,6 +34,13 @@ struct EngineOptions {
   /// weights are loaded. Rows wait while their pages are in use by others. A page takes 2 page_size
   /// num_layers num_kv_heads head_dim numbers of kv_type.
   int64_t kv_memory = 0;
+  /// Whether a request takes the keys and values of tokens that an earlier one began with, which
+  /// then are not computed again (docs/prefix_cache.md). No bit of an answer depends on it.
+  bool prefix_cache = true;
+  /// When a waiting request starts: "now" (empty), where the pages of its prompt and a few more are
+  /// free; when pages run out later, the youngest requests are parked. "longest": where those of
+  /// its longest answer are free, too, so that none is ever parked.
+  std::string admit{};
   /// Type in which keys and values are kept: on the CPU "f32" (empty), or "f16" or "bf16", to which
   /// they are rounded when they are stored (docs/engine.md); in f16 what is above 65504 becomes
   /// infinite. On a GPU the type in which the model's products are read and written, "f16" or
@@ -153,6 +160,10 @@ struct EngineStats {
   int64_t adapter_reads = 0;      // of these, or of copies in host memory, from files
   double adapter_seconds = 0;     // that it took, concurrently with steps
   int64_t adapter_evictions = 0;  // adapters that were evicted for others
+  // Of requests that may take keys and values from the prefix cache: tokens of their prompts, and
+  // those of them that they took. A request that was parked counts each time that it starts.
+  int64_t prefix_tokens = 0, cached_tokens = 0;
+  int64_t parkings = 0;  // times that a request was parked
 };
 
 /// What an engine has to do, and how full its KV cache is, at this moment.
@@ -160,6 +171,8 @@ struct EngineLoad {
   int64_t num_waiting = 0, num_running = 0;     // requests
   int64_t num_ended = 0;                        // those whose end the next step reports
   int64_t num_pages = 0, num_free_pages = 0;    // of the KV cache; free: reserved for no request
+  int64_t num_cached_pages = 0;                 // of the free ones: the prefix cache has them
+  int64_t num_parked = 0;                       // of the waiting requests: those that were parked
   int64_t num_adapters = 0, adapter_bytes = 0;  // whose weights are in memory
   // Of a GPU's engine: those with a copy in host memory, or on the way there.
   int64_t num_host_adapters = 0, host_adapter_bytes = 0;
@@ -274,6 +287,9 @@ class Engine {
   /// before still reports its token. Returns false, and nothing happens, for a request that neither
   /// waits nor runs. Other requests keep their bits.
   bool set_paused(RequestId request, bool is_paused);
+  /// Forgets what the prefix cache has: later requests find nothing of it. Requests that run keep
+  /// what they took.
+  void reset_prefix_cache() noexcept;
   /// Requests that wait or run, and those whose end a step has yet to report.
   [[nodiscard]] int64_t num_unfinished() const;
   /// Admits what fits, runs the model once and returns the events; none when there is no work.

@@ -113,6 +113,10 @@ struct Request {
   /// The prompt's tokens get log-probabilities, too, and the most likely ones in their places where
   /// top_logprobs is above 0. So they do with max_tokens 0.
   bool prompt_logprobs = false;
+
+  /// Requests take keys and values from the prefix cache of those with the same salt alone: one for
+  /// each tenant keeps any of them from measuring what others have asked. As in vLLM.
+  std::string cache_salt{};
 };
 
 /// In what a row of Engine::submit_each differs from its request.
@@ -211,6 +215,7 @@ struct Completion {
   std::vector<int32_t> prompt_top_token_ids{};
   std::vector<float> prompt_top_logprobs{};
   int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;  // of these: the prefix cache had their keys and values
   std::vector<int32_t> prompt_token_ids{};          // with tell_tokens
   std::shared_ptr<const TokenTexts> token_texts{};  // with tell_tokens
   std::string stop{};       // the stop string that ended the answer; empty: none did
