@@ -67,7 +67,7 @@ LAYERS = {
                    "src/chat_template"],
                   ["pcre2"]),
     "src/engine": (["include/heddle", "src/core", "src/model", "src/files", "src/tokenizer", "src/chat_template"],
-                   ["system"]),
+                   ["boost", "system"]),
     "src/capi": (["include/heddle"], ["dlpack", "system"]),
     "src/testing": (["include/heddle/core", "src/core/math.h", "src/cuda", *JSON], ["highway", "gtest", "json", "cuda", "system"]),
     "python": (["include/heddle", "src/core/device_bytes.h"], ["nanobind", "python", "dlpack", "system"]),

@@ -363,6 +363,17 @@ void AdapterStore::take(Sequence& row) {
   row.adapters.weights = std::move(held);
 }
 
+Digest AdapterStore::content(const Sequence& row) const noexcept {
+  const RowAdapters& adapters = row.adapters;
+  if (adapters.holds.empty()) return {};
+  Hasher hasher(process_secret());
+  for (size_t i = 0; i < adapters.holds.size(); ++i) {
+    const auto [low, high] = adapters.holds[i]->data.digest;
+    hasher.add(low).add(high).add(adapters.uses.empty() ? 1.0f : adapters.uses[i].scale);
+  }
+  return hasher.digest();
+}
+
 void AdapterStore::wait_and_take(Sequence& row) {
   const Sequence* const rows[] = {&row};
   while (schedule(rows).front() == Admission::kWaits && wait()) {

@@ -82,6 +82,7 @@ class AdapterStore : public RowQueue::Adapters {
   /// Gives a row, which starts as scheduled, its adapters' weights and their slots. Throws where an
   /// adapter cannot be read, has changed since it was found, or can never fit.
   void take(Sequence& row) override;
+  [[nodiscard]] Digest content(const Sequence& row) const noexcept override;
   /// Waits until the row may start, and takes. For a row that runs alone.
   void wait_and_take(Sequence& row);
   /// Begins to load what the row will need, as far as there is room for it now.

@@ -14,7 +14,9 @@ ReservedPages& ReservedPages::operator=(ReservedPages&& other) noexcept {
 }
 
 ReservedPages::~ReservedPages() {
-  if (pool_ != nullptr) pool_->give_back(ids_, num_reserved_);
+  if (pool_ == nullptr) return;
+  pool_->num_promised_ -= num_reserved_ - std::ssize(ids_);
+  for (; !ids_.empty(); ids_.pop_back()) pool_->remove_owner(ids_.back());
 }
 
 void ReservedPages::swap(ReservedPages& other) noexcept {
@@ -23,67 +25,98 @@ void ReservedPages::swap(ReservedPages& other) noexcept {
   ids_.swap(other.ids_);
 }
 
+bool ReservedPages::reserve_to(int64_t count) noexcept {
+  const int64_t more = count - num_reserved_;
+  if (more <= 0) return true;
+  if (more > pool_->num_free()) return false;
+  pool_->num_promised_ += more;
+  num_reserved_ = count;
+  return true;
+}
+
 void ReservedPages::grow_to(int64_t count) {
   HEDDLE_CHECK(count <= num_reserved_, "the row needs ", count, " KV pages, it was admitted for ",
                num_reserved_);
-  while (std::ssize(ids_) < count) ids_.push_back(pool_->take());
+  while (std::ssize(ids_) < count) {
+    --pool_->num_promised_;
+    ids_.push_back(pool_->take());
+  }
 }
 
-void ReservedPages::shrink_to(int64_t count) noexcept {
-  if (count >= num_reserved_) return;
-  const size_t num_kept = std::min(ids_.size(), static_cast<size_t>(count));
-  pool_->give_back(std::span(ids_).subspan(num_kept), num_reserved_ - count);
-  ids_.resize(num_kept);
-  num_reserved_ = count;
+void ReservedPages::share(PageId page) noexcept {
+  --pool_->num_promised_;
+  pool_->add_owner(page);
+  ids_.push_back(page);
 }
 
-std::optional<ReservedPages> PagePool::reserve(int64_t num_pages) {
-  if (num_pages > num_free_) return std::nullopt;
-  // No owner has more pages than were ever reserved at once.
-  const auto room = static_cast<size_t>(num_pages_ - num_free_ + num_pages);
-  if (room > released_.capacity()) released_.reserve(std::max(room, 2 * released_.capacity()));
+void ReservedPages::replace(int64_t i, PageId page) noexcept {
+  pool_->add_owner(page);
+  pool_->remove_owner(std::exchange(ids_[static_cast<size_t>(i)], page));
+}
+
+std::optional<ReservedPages> PagePool::reserve(int64_t num_pages, std::span<const PageId> shared,
+                                               int64_t max_pages) {
+  const auto num_in_use =
+      std::ranges::count_if(shared, [this](PageId page) { return state(page).num_owners > 0; });
+  if (num_pages - num_in_use > num_free()) return std::nullopt;
   ReservedPages pages;
-  pages.ids_.reserve(static_cast<size_t>(num_pages));
+  pages.ids_.reserve(static_cast<size_t>(std::max(num_pages, max_pages)));
+  make_room();
   pages.pool_ = this;
   pages.num_reserved_ = num_pages;
-  num_free_ -= num_pages;
+  num_promised_ += num_pages;
+  for (const PageId page : shared) pages.share(page);
   return pages;
 }
 
-std::optional<ReservedPages> PagePool::reserve_shared(const ReservedPages& other,
-                                                      int64_t num_shared, int64_t num_pages) {
-  HEDDLE_CHECK(num_shared <= std::ssize(other.ids_) && num_shared <= num_pages, "the row shares ",
-               num_shared, " KV pages, the other has ", other.ids_.size(), " of ", num_pages);
-  if (std::ssize(others_) < next_) others_.resize(static_cast<size_t>(next_));
-  std::vector<PageId> ids;
-  ids.reserve(static_cast<size_t>(num_pages));
-  std::optional<ReservedPages> pages = reserve(num_pages - num_shared);
-  if (!pages) return std::nullopt;
-  ids.assign(other.ids_.begin(), other.ids_.begin() + num_shared);
-  for (const PageId page : ids) ++others_[static_cast<size_t>(page)];
-  pages->ids_ = std::move(ids);
-  pages->num_reserved_ = num_pages;
-  return pages;
+/// So that allocating and freeing allocate no memory of the host, whatever is reserved.
+void PagePool::make_room() {
+  if (states_.capacity() >= static_cast<size_t>(num_pages_)) return;
+  states_.reserve(static_cast<size_t>(num_pages_));
+  released_.reserve(static_cast<size_t>(num_pages_));
 }
 
 PageId PagePool::take() noexcept {
-  if (released_.empty()) return static_cast<PageId>(next_++);
-  const PageId page = released_.back();
-  released_.pop_back();
+  PageId page{};
+  if (!released_.empty()) {
+    page = released_.back();
+    released_.pop_back();
+  } else if (next_ < num_pages_) {
+    page = static_cast<PageId>(next_++);
+    states_.emplace_back();
+  } else {
+    page = keeper_->evict();
+    state(page).is_kept = false;
+    --num_unused_;
+  }
+  state(page).num_owners = 1;
+  ++num_in_use_;
   return page;
 }
 
-void PagePool::give_back(std::span<const PageId> ids, int64_t num_reserved) noexcept {
-  num_free_ += num_reserved;
-  for (const PageId page : ids) {
-    const auto i = static_cast<size_t>(page);
-    if (i < others_.size() && others_[i] > 0) {
-      --others_[i];
-      --num_free_;  // another owner has it
-    } else {
-      released_.push_back(page);
-    }
+void PagePool::add_owner(PageId page) noexcept {
+  if (state(page).num_owners++ > 0) return;
+  ++num_in_use_;
+  --num_unused_;
+  keeper_->remove_unused(page);
+}
+
+void PagePool::remove_owner(PageId page) noexcept {
+  if (--state(page).num_owners > 0) return;
+  --num_in_use_;
+  if (state(page).is_kept) {
+    ++num_unused_;
+    keeper_->add_unused(page);
+  } else {
+    released_.push_back(page);
   }
+}
+
+void PagePool::drop(PageId page) noexcept {
+  state(page).is_kept = false;
+  if (state(page).num_owners > 0) return;
+  --num_unused_;
+  released_.push_back(page);
 }
 
 }  // namespace heddle

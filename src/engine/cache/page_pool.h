@@ -13,8 +13,8 @@ enum class PageId : int32_t {};
 class PagePool;
 
 /// Pages that are reserved for one owner: allocated one by one as it grows, freed when this object
-/// ends or is assigned to. That allocates no memory of the host. The first of them may be shared
-/// with other owners; shared pages are only read.
+/// ends or is assigned to, the last one first. That allocates no memory of the host. Other owners
+/// may have the same pages; pages of several owners are only read.
 class ReservedPages {
  public:
   ReservedPages() = default;  // none
@@ -22,13 +22,19 @@ class ReservedPages {
   ReservedPages& operator=(ReservedPages&& other) noexcept;
   ~ReservedPages();
 
+  /// Reserves more until there are `count`; false, and nothing has changed, where so many are not
+  /// free. Of at most PagePool::reserve's max_pages.
+  [[nodiscard]] bool reserve_to(int64_t count) noexcept;
   /// Allocates pages until there are `count`. Throws Error, and allocates none, where that is more
   /// than were reserved.
   void grow_to(int64_t count);
-  /// Frees all after the first `count` pages.
-  void shrink_to(int64_t count) noexcept;
+  /// Allocates the next of the reserved pages: one that others have, or the keeper.
+  void share(PageId page) noexcept;
+  /// Frees page i of ids() and has this one, of the same contents, in its place.
+  void replace(int64_t i, PageId page) noexcept;
   /// Whether nothing is reserved.
   [[nodiscard]] bool is_empty() const { return pool_ == nullptr; }
+  [[nodiscard]] int64_t num_reserved() const { return num_reserved_; }
   /// Those that were allocated, in the order of their positions.
   [[nodiscard]] std::span<const PageId> ids() const { return ids_; }
 
@@ -38,37 +44,70 @@ class ReservedPages {
 
   PagePool* pool_ = nullptr;
   int64_t num_reserved_ = 0;
-  std::vector<PageId> ids_;  // room for num_reserved_; shared ones first
+  std::vector<PageId> ids_;  // room for max_pages
 };
 
-/// Which pages of the KV cache are free. The page freed last is allocated first, so that the memory
-/// in use stays small. Outlives the reservations.
+/// Which pages of the KV cache are in use, kept or free. A kept page has contents that may be
+/// shared again: its keeper, the prefix cache, has it also when no one else does. Such a page counts
+/// as free, since the keeper evicts it when there is no other. Of the others the one freed last is
+/// allocated first, so that the memory in use stays small. Outlives the reservations.
 class PagePool {
  public:
-  explicit PagePool(int64_t num_pages) : num_pages_(num_pages), num_free_(num_pages) {}
+  class Keeper {
+   public:
+    virtual ~Keeper() = default;
+    /// The last owner of a kept page has freed it.
+    virtual void add_unused(PageId page) noexcept = 0;
+    /// A kept page without an owner gets one.
+    virtual void remove_unused(PageId page) noexcept = 0;
+    /// Gives up a kept page that has no owner; there is one.
+    virtual PageId evict() noexcept = 0;
+  };
+
+  explicit PagePool(int64_t num_pages) : num_pages_(num_pages) {}
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  /// Reserves pages. Running out is an expected outcome, so it is a value. Throws std::bad_alloc,
-  /// and nothing is reserved then.
-  [[nodiscard]] std::optional<ReservedPages> reserve(int64_t num_pages);
-  /// Likewise, but the first `num_shared` of them are those that `other` has allocated. A shared
-  /// page is free when its last owner has freed it.
-  [[nodiscard]] std::optional<ReservedPages> reserve_shared(const ReservedPages& other,
-                                                            int64_t num_shared, int64_t num_pages);
+  /// nullptr, as at first: no page is kept. It must be the keeper's end or beginning.
+  void set_keeper(Keeper* keeper) noexcept { keeper_ = keeper; }
+  /// Reserves pages, the first of which are `shared`: pages that others or the keeper have. Running
+  /// out is an expected outcome, so it is a value. Throws std::bad_alloc, and nothing is reserved
+  /// then. max_pages: room for ReservedPages::reserve_to; at least num_pages.
+  [[nodiscard]] std::optional<ReservedPages> reserve(int64_t num_pages,
+                                                     std::span<const PageId> shared = {},
+                                                     int64_t max_pages = 0);
+  /// A page that has an owner stays with the keeper from here on.
+  void keep(PageId page) noexcept { state(page).is_kept = true; }
+  /// The keeper no longer has the page. Where it has no owner, it is free.
+  void drop(PageId page) noexcept;
+
   [[nodiscard]] int64_t num_pages() const { return num_pages_; }
-  /// Pages that are not reserved.
-  [[nodiscard]] int64_t num_free() const { return num_free_; }
+  /// Pages that are not reserved, with those that are kept and have no owner.
+  [[nodiscard]] int64_t num_free() const { return num_pages_ - num_in_use_ - num_promised_; }
+  /// Of these: kept.
+  [[nodiscard]] int64_t num_unused() const { return num_unused_; }
 
  private:
   friend class ReservedPages;
-  PageId take() noexcept;
-  void give_back(std::span<const PageId> ids, int64_t num_reserved) noexcept;
+  struct State {
+    int32_t num_owners = 0;
+    bool is_kept = false;
+  };
 
-  int64_t num_pages_, num_free_;
-  int64_t next_ = 0;              // pages from here on were never allocated
-  std::vector<int32_t> others_;   // [page]: owners besides the first one; past the end: none
-  std::vector<PageId> released_;  // room for all pages that are reserved or were allocated
+  [[nodiscard]] State& state(PageId page) { return states_[static_cast<size_t>(page)]; }
+  void make_room();
+  PageId take() noexcept;
+  void add_owner(PageId page) noexcept;
+  void remove_owner(PageId page) noexcept;
+
+  int64_t num_pages_;
+  int64_t num_in_use_ = 0;    // that have an owner
+  int64_t num_promised_ = 0;  // reserved, but not allocated yet
+  int64_t num_unused_ = 0;    // kept, without an owner
+  int64_t next_ = 0;          // pages from here on were never allocated
+  std::vector<State> states_;     // [next_]; room for all that may be allocated
+  std::vector<PageId> released_;  // that are free and not kept; room as of states_
+  Keeper* keeper_ = nullptr;
 };
 
 }  // namespace heddle

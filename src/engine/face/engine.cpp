@@ -56,6 +56,15 @@ std::string sentence_of(const std::exception& failure, const std::string& device
 
 }  // namespace
 
+/// A request of a model whose keys depend on the length cannot be prefilled again with the same
+/// bits, so none is parked.
+RowQueue::Rules Engine::State::queue_rules() const {
+  return {.max_batch = options.max_batch,
+          .page_size = options.page_size,
+          .reserves_longest = options.admit == "longest" || !keeps_prefixes(),
+          .has_two_paths = device_of(options).type != DeviceType::kCpu};
+}
+
 void Engine::State::fill_info() {
   info = {.path = options.model_path,
           .name = config.name,
@@ -74,6 +83,11 @@ void Engine::State::fill_info() {
           .warnings = files->warnings(),
           .notes = files->notes(),
           .generation = generation};
+  if (!keeps_prefixes() && options.prefix_cache) {
+    info.notes.emplace_back(
+        "the model's rotation depends on the length of a sequence, so requests share no prefixes "
+        "and start when there is room for their longest answer");
+  }
   info.num_parameters = files->num_parameters();
   info.weight_bytes = static_cast<int64_t>(runner.model().weights().num_bytes);
   info.read_bytes = runner.model().weights().read_bytes;
@@ -103,8 +117,7 @@ void Engine::State::reserve_adjustments() {
   } catch (const std::exception& failure) {
     for (auto next = queue.running().begin(); next != queue.running().end();) {
       Sequence& sequence = *next++;
-      const bool is_new = sequence.cache.num_cached == 0;
-      if (sequence.adjustment != nullptr && is_new) queue.fail(sequence, failure_of(failure));
+      if (sequence.adjustment != nullptr && !sequence.cache.has_run) queue.fail(sequence, failure_of(failure));
     }
   }
 }
@@ -125,6 +138,7 @@ StepInFlight& Engine::State::schedule(bool overlaps) {
   StepInFlight& step = first_step->handle ? *second_step : *first_step;
   step.begin = std::chrono::steady_clock::now();
   step.schedule.overlaps = overlaps;
+  queue.prepare_step();
   schedule_step(
       step.schedule, queue.running(),
       {.prefill_chunk = options.prefill_chunk, .recompute_above = config.recompute_above()});
@@ -173,6 +187,7 @@ void Engine::State::collect(std::vector<Event>& events) {
     return fail_step(failure, step.schedule);
   }
   for (const RowStep& row : step.schedule.rows) {
+    if (row.is_alive()) queue.add_computed(*row.sequence, row.first + row.count);
     const int64_t end = row.logits_begin + row.num_logits;
     for (int64_t i = row.logits_begin; i < end && row.is_alive(); ++i) {
       const auto at = static_cast<size_t>(i);
@@ -274,7 +289,7 @@ void Engine::State::publish(std::vector<Event>& events) {
     events.push_back(std::move(event));
     for (StepInFlight& step : steps) step.schedule.forget(sequence);
   }
-  queue.forget_ended();
+  queue.ended().clear();
 }
 
 void Engine::State::count_step(double seconds, const StepSchedule& step) {
@@ -314,6 +329,10 @@ const ModelInfo& Engine::model() const { return state_->info; }
 const EngineOptions& Engine::options() const { return state_->options; }
 const EngineStats& Engine::stats() const {
   state_->count_adapters();  // which are also loaded and evicted between steps
+  const RowQueue::Counts& counts = state_->queue.counts();
+  state_->stats.prefix_tokens = counts.prefix_tokens;
+  state_->stats.cached_tokens = counts.cached_tokens;
+  state_->stats.parkings = counts.parkings;
   return state_->stats;
 }
 
@@ -328,6 +347,8 @@ EngineLoad Engine::load() const {
           .num_ended = std::ssize(queue.ended()),
           .num_pages = pages.num_pages(),
           .num_free_pages = pages.num_free(),
+          .num_cached_pages = pages.num_unused(),
+          .num_parked = queue.num_parked(),
           .num_adapters = tiers.num_on_device(),
           .adapter_bytes = tiers.device_bytes(),
           .num_host_adapters = std::ssize(tiers.on_host()),
@@ -354,9 +375,11 @@ bool Engine::cancel(RequestId request) {
 bool Engine::set_paused(RequestId request, bool is_paused) {
   Sequence* const sequence = state_->queue.find(request);
   if (sequence == nullptr) return false;
-  sequence->is_paused = is_paused;
+  state_->queue.set_paused(*sequence, is_paused);
   return true;
 }
+
+void Engine::reset_prefix_cache() noexcept { state_->prefixes.clear(); }
 
 int64_t Engine::num_unfinished() const {
   const EngineLoad now = load();

@@ -7,6 +7,7 @@
 
 #include "heddle/core/error.h"
 
+#include "core/digest.h"
 #include "engine/adapters/row_adapters.h"
 #include "engine/face/engine_state.h"
 #include "engine/options/request_check.h"
@@ -33,6 +34,11 @@ void Engine::State::check_tokens(std::span<const int32_t> tokens,
 }
 
 namespace {
+
+/// None has the zeros.
+Digest digest_of_salt(const std::string& salt) {
+  return salt.empty() ? Digest{} : Hasher(process_secret()).add(salt).digest();
+}
 
 /// Whether every request has the same tokens with both.
 bool makes_same_tokens(const RowText& a, const RowText& b) {
@@ -92,6 +98,7 @@ void Engine::State::fill_row(Sequence& sequence, const Request& request, TokensO
       .prompt_tokens = prompt_tokens,
       .max_tokens = prompt_tokens + std::min(std::max<int64_t>(request.max_tokens, 1),
                                              options.max_context - prompt_tokens),
+      .salt = digest_of_salt(request.cache_salt),
       .submitted_at = sequence.request.submitted_at};
   check_length(sequence.request);
   sequence.tokens = tokens.prompt;
@@ -134,7 +141,6 @@ struct EncodedRequest::State {
 
   std::vector<Row> rows{};
   std::vector<RequestId> ids{};  // room for those
-  bool may_share = false;        // the rows may begin with pages that one of them has computed
 };
 
 EncodedRequest::EncodedRequest(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -143,14 +149,11 @@ EncodedRequest& EncodedRequest::operator=(EncodedRequest&&) noexcept = default;
 EncodedRequest::~EncodedRequest() = default;
 
 EncodedRequest Engine::encode(Request request) const {
-  EncodedRequest encoded = encode_each(std::move(request), std::vector<RequestVariant>(1));
-  encoded.state_->may_share = false;
-  return encoded;
+  return encode_each(std::move(request), std::vector<RequestVariant>(1));
 }
 
 EncodedRequest Engine::encode_each(Request request, const std::vector<RequestVariant>& each) const {
   auto encoded = std::make_unique<EncodedRequest::State>();
-  encoded->may_share = true;
   encoded->rows.resize(each.size());
   encoded->ids.reserve(each.size());
   for (EncodedRequest::State::Row& row : encoded->rows) row.sequence = RowQueue::make_row(-1);
@@ -177,7 +180,6 @@ std::vector<RequestId> Engine::submit(EncodedRequest encoded) noexcept {
   State& s = *state_;
   EncodedRequest::State& e = *encoded.state_;
   s.adapters.free_unused();  // of requests that were only checked
-  std::vector<Sequence*> waiting;
   for (EncodedRequest::State::Row& row : e.rows) {
     Sequence& sequence = row.sequence.front();
     sequence.id = s.next_id++;
@@ -187,15 +189,7 @@ std::vector<RequestId> Engine::submit(EncodedRequest encoded) noexcept {
       if (row.failure) std::rethrow_exception(row.failure);
       s.adapters.reserve();
       s.runner.reserve_for(sequence.adapters);
-      if (e.may_share) {
-        waiting.reserve(e.rows.size());
-        // One that may be prefilled anew, or computes all of its prompt, shares nothing.
-        const bool may_share = s.config.recompute_above() == 0 && !sequence.request.scores_prompt;
-        if (may_share) share_prefix(sequence, waiting, s.options.page_size);
-        waiting.push_back(&sequence);
-      } else {
-        s.adapters.prefetch(sequence);
-      }
+      if (e.rows.size() == 1) s.adapters.prefetch(sequence);
       s.queue.wait(std::move(row.sequence));
     } catch (const std::exception& failure) {
       s.queue.refuse(std::move(row.sequence), failure_of(failure));

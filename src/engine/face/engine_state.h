@@ -13,6 +13,7 @@
 #include "heddle/engine/engine.h"
 
 #include "engine/adapters/adapter_store.h"
+#include "engine/cache/prefix_cache.h"
 #include "engine/face/engine_options.h"
 #include "engine/face/made_engine.h"
 #include "engine/options/model_defaults.h"
@@ -46,7 +47,8 @@ struct Engine::State {
         text_of_base(text_of_model(*files, options.generation_config)),
         runner(device_of(options), *files, limits_of(options), load_options_of(options)),
         adapters(runner, *files, text_of_base, adapter_limits(options)),
-        queue(runner.pages(), options.max_batch, options.page_size, &adapters),
+        prefixes(runner.pages(), options.page_size),
+        queue(runner.pages(), queue_rules(), &adapters, shares_prefixes() ? &prefixes : nullptr),
         steps{StepInFlight(options.max_batch), StepInFlight(options.max_batch)},
         before_compute(std::move(hook)) {
     options.kv_type = name(runner.kv_dtype());
@@ -60,6 +62,11 @@ struct Engine::State {
     fill_info();
   }
 
+  /// Whether keys and values are the same in every sequence that begins alike. Not where they
+  /// depend on the length that the sequence has when it is prefilled.
+  bool keeps_prefixes() const { return config.recompute_above() == 0; }
+  bool shares_prefixes() const { return options.prefix_cache && keeps_prefixes(); }
+  RowQueue::Rules queue_rules() const;
   void fill_info();
   const RowText& text_of(const KnownAdapter* adapter) const {
     return adapter == nullptr ? text_of_base : adapter->text;
@@ -96,6 +103,7 @@ struct Engine::State {
   ModelInfo info;
   EngineStats stats;
   RequestId next_id = 0;
+  PrefixCache prefixes;
   RowQueue queue;
   std::array<StepInFlight, 2> steps;
   // In the order of their launches; the first one may be in flight between two calls.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <limits>
 #include <new>
 
@@ -43,32 +44,30 @@ void reserve_answer(Sequence& sequence) {
   to.prompt_top_logprobs.assign(prompt * k, std::numeric_limits<float>::quiet_NaN());
 }
 
-/// Positions at the beginning of two sequences that have the same keys and values, bit for bit: the
-/// tokens are equal, and so are the adapters, or they change nothing there.
-int64_t num_common(const Sequence& a, const Sequence& b) {
-  const auto length =
-      static_cast<size_t>(std::min(a.request.prompt_tokens, b.request.prompt_tokens));
-  const auto first = std::span(a.tokens).first(length), second = std::span(b.tokens).first(length);
-  const int64_t same_tokens = std::ranges::mismatch(first, second).in1 - first.begin();
-  constexpr auto kScale = &model::AdapterUse::scale;
-  const bool same_scales = std::ranges::equal(a.adapters.uses, b.adapters.uses, {}, kScale, kScale);
-  if (a.adapters.holds == b.adapters.holds && same_scales) return same_tokens;
-  return std::min({same_tokens, a.adapters.keys_from, b.adapters.keys_from});
+/// Moves a sequence to a list that has the order of their ids.
+void move_in_order(Sequences& to, Sequences& from, Sequences::iterator sequence) noexcept {
+  auto place = to.end();
+  while (place != to.begin() && std::prev(place)->id > sequence->id) --place;
+  to.splice(place, from, sequence);
+}
+
+PrefixKey prefix_key(const Sequence& sequence) {
+  const RowAdapters& adapters = sequence.adapters;
+  return {.tokens = sequence.tokens,
+          .salt = sequence.request.salt,
+          .adapters = adapters.content,
+          .acts_from = adapters.keys_from};
+}
+
+/// Whether the sequence takes pages from the prefix cache: not where it needs logits of all tokens.
+bool takes_prefix(const Sequence& sequence) { return !sequence.request.scores_prompt; }
+
+/// How many, at most: its last token is computed in any case, since it draws the next one.
+int64_t max_shared_pages(const Sequence& sequence, int64_t page_size) {
+  return takes_prefix(sequence) ? (sequence.cache.prefill_length - 1) / page_size : 0;
 }
 
 }  // namespace
-
-void share_prefix(Sequence& sequence, std::span<Sequence* const> others, int64_t page_size) {
-  RowCache& cache = sequence.cache;
-  for (const Sequence* other : others) {
-    const int64_t common =
-        std::min(num_common(sequence, *other), sequence.request.prompt_tokens - 1);
-    const int64_t num_shared = common / page_size * page_size;
-    if (num_shared <= cache.num_shared) continue;
-    cache.leader = other->id;
-    cache.num_shared = num_shared;
-  }
-}
 
 Sequences RowQueue::make_row(RequestId id) {
   Sequences one(1);
@@ -88,9 +87,7 @@ void RowQueue::refuse(Sequences&& one, const RowFailure& failure) noexcept {
 void RowQueue::end(Sequence& sequence, FinishReason reason) noexcept {
   sequence.answer.completion.finish_reason = reason;
   sequence.answer.has_ended = true;
-  const int64_t awaited = num_awaited(sequence);
-  sequence.cache.pages.shrink_to(awaited / page_size_);
-  if (awaited == 0) sequence.cache.pages = {};
+  free_pages(sequence);
   sequence.tokens = {};
   sequence.adapters = {};
   sequence.adjustment = nullptr;
@@ -111,23 +108,151 @@ void RowQueue::fail_all(const RowFailure& failure) noexcept {
   }
 }
 
-/// Reserves what the sequence needs until its end; returns whether it fits.
+void RowQueue::free_pages(Sequence& sequence) noexcept {
+  RowCache& cache = sequence.cache;
+  if (prefixes_ != nullptr) prefixes_->unclaim(cache.place);
+  cache.pages = {};
+  cache.num_cached = 0;
+  cache.awaits_page = false;
+}
+
+/// Gives the sequence its pages, the first of them from the prefix cache, and adapters; returns
+/// whether they fit.
 bool RowQueue::start(Sequence& sequence) {
   RowCache& cache = sequence.cache;
-  const int64_t num_pages = pages_for_row(sequence.request.max_tokens, page_size_);
-  const Sequence* const leader = find_leader(sequence);
-  if (leader != nullptr && leader->cache.num_cached < cache.num_shared) return false;
-  std::optional<ReservedPages> pages =
-      leader == nullptr
-          ? pages_.reserve(num_pages)
-          : pages_.reserve_shared(leader->cache.pages, cache.num_shared / page_size_, num_pages);
+  RowAdapters& adapters = sequence.adapters;
+  const bool is_first = !cache.was_parked;
+  cache.prefill_length =
+      rules_.has_two_paths ? sequence.request.prompt_tokens : std::ssize(sequence.tokens);
+  found_.clear();
+  if (prefixes_ != nullptr) {
+    cache.place = prefixes_->begin();
+    if (adapters_ != nullptr) adapters.content = adapters_->content(sequence);
+    const PrefixKey key = prefix_key(sequence);
+    while (cache.place.num_pages < max_shared_pages(sequence, rules_.page_size)) {
+      const auto [found, page] = prefixes_->find(cache.place, key);
+      if (found != PrefixCache::Found::kPage) break;
+      found_.push_back(page);
+    }
+  }
+  std::optional<ReservedPages> pages = reserve(sequence);
   if (!pages) return false;
   if (adapters_ != nullptr) adapters_->take(sequence);
-  reserve_answer(sequence);
+  if (is_first) reserve_answer(sequence);
   cache.pages = std::move(*pages);
-  if (leader != nullptr) cache.num_cached = cache.num_shared;
-  cache.leader = -1;
+  cache.num_cached = cache.place.num_pages * rules_.page_size;
+  cache.has_run = false;
+  if (is_first) sequence.answer.completion.cached_tokens = cache.num_cached;
+  if (prefixes_ != nullptr && takes_prefix(sequence)) {
+    counts_.prefix_tokens += cache.prefill_length;
+    counts_.cached_tokens += cache.num_cached;
+  }
   return true;
+}
+
+/// The pages that a sequence needs to start. Without reserves_longest those that run can then grow
+/// by a page each.
+std::optional<ReservedPages> RowQueue::reserve(const Sequence& sequence) {
+  const int64_t longest = pages_for_row(sequence.request.max_tokens, rules_.page_size);
+  if (rules_.reserves_longest) return pages_.reserve(longest, found_);
+  const int64_t first = pages_for(std::ssize(sequence.tokens), rules_.page_size) + kSparePages;
+  std::optional<ReservedPages> pages = pages_.reserve(std::min(first, longest), found_, longest);
+  const auto may_grow = [&](const Sequence& each) {
+    return each.cache.pages.num_reserved() <
+           pages_for_row(each.request.max_tokens, rules_.page_size);
+  };
+  if (pages && pages_.num_free() < std::ranges::count_if(running_, may_grow)) pages.reset();
+  return pages;
+}
+
+void RowQueue::prepare_step() noexcept {
+  for (auto next = running_.begin(); next != running_.end();) {
+    if (reserve_next(*next)) {
+      ++next;
+      continue;
+    }
+    const auto parked = next_to_park();
+    if (parked == next) ++next;
+    park(parked);
+  }
+  if (prefixes_ == nullptr) return;
+  for (Sequence& sequence : running_) take_prefix(sequence);
+}
+
+/// Pages for the next tokens of the sequence; false: they are not free.
+bool RowQueue::reserve_next(Sequence& sequence) noexcept {
+  RowCache& cache = sequence.cache;
+  const int64_t longest = pages_for_row(sequence.request.max_tokens, rules_.page_size);
+  const int64_t needed = pages_for(sequence.num_tokens(), rules_.page_size);
+  return sequence.is_paused || cache.pages.reserve_to(std::min(needed, longest));
+}
+
+/// One of those that run. The oldest that is not paused is never the one: alone it has room, as
+/// Engine::submit has checked.
+Sequences::iterator RowQueue::next_to_park() noexcept {
+  auto paused = running_.end();
+  for (auto place = running_.begin(); place != running_.end(); ++place) {
+    if (place->is_paused) paused = place;
+  }
+  return paused == running_.end() ? std::prev(running_.end()) : paused;
+}
+
+/// What the sequence has drawn stays, also what a step in flight draws. The prefix cache keeps its
+/// pages until others need them.
+void RowQueue::park(Sequences::iterator place) noexcept {
+  free_pages(*place);
+  place->adapters.weights.clear();
+  place->adapters.slot = kNoAdapter;
+  place->cache.was_parked = true;
+  ++counts_.parkings;
+  move_in_order(waiting_, running_, place);
+}
+
+/// Gives a sequence that prefills the next pages that others have computed by now. Where another
+/// one is computing the next, it waits for that; else it computes the rest itself, and others wait.
+void RowQueue::take_prefix(Sequence& sequence) noexcept {
+  RowCache& cache = sequence.cache;
+  cache.awaits_page = false;
+  const bool is_at_page = cache.num_cached == cache.place.num_pages * rules_.page_size;
+  const bool has_claimed = cache.place.claim >= 0;
+  if (sequence.is_paused || !is_at_page || has_claimed || sequence.decodes()) return;
+  PrefixKey key = prefix_key(sequence);
+  while (cache.place.num_pages < max_shared_pages(sequence, rules_.page_size)) {
+    const auto [found, page] = prefixes_->find(cache.place, key);
+    cache.awaits_page = found == PrefixCache::Found::kClaim;
+    if (cache.awaits_page) return;
+    if (found == PrefixCache::Found::kNothing) break;
+    cache.pages.share(page);
+    cache.num_cached += rules_.page_size;
+    counts_.cached_tokens += rules_.page_size;
+    if (!cache.was_parked) sequence.answer.completion.cached_tokens = cache.num_cached;
+  }
+  key.tokens = key.tokens.first(static_cast<size_t>(cache.prefill_length));
+  prefixes_->claim(cache.place, key);
+}
+
+void RowQueue::add_computed(Sequence& sequence, int64_t end) noexcept {
+  RowCache& cache = sequence.cache;
+  if (prefixes_ == nullptr || end > cache.num_cached) return;  // it was parked since
+  if (rules_.has_two_paths) end = std::min(end, cache.prefill_length);
+  const PrefixKey key = prefix_key(sequence);
+  while (prefixes_->is_valid(cache.place) &&
+         (cache.place.num_pages + 1) * rules_.page_size <= end) {
+    const int64_t i = cache.place.num_pages;
+    const PageId own = cache.pages.ids()[static_cast<size_t>(i)];
+    const PageId page = prefixes_->add(cache.place, key, own);
+    if (page != own) cache.pages.replace(i, page);
+  }
+}
+
+void RowQueue::set_paused(Sequence& sequence, bool is_paused) noexcept {
+  sequence.is_paused = is_paused;
+  sequence.cache.awaits_page = false;
+  if (is_paused && prefixes_ != nullptr) prefixes_->unclaim(sequence.cache.place);
+}
+
+int64_t RowQueue::num_parked() const {
+  return std::ranges::count_if(waiting_, [](const Sequence& s) { return s.cache.was_parked; });
 }
 
 /// Of the requests that wait longest.
@@ -143,7 +268,6 @@ std::span<const Admission> RowQueue::schedule() noexcept {
 void RowQueue::admit() noexcept {
   while (start_scheduled()) {  // the next ones, where all of a schedule were looked at
   }
-  free_kept();
 }
 
 /// Starts requests of one schedule. Returns whether all of it were looked at and some have left the
@@ -153,23 +277,20 @@ bool RowQueue::start_scheduled() noexcept {
   if (adapters_ != nullptr && !waiting_.empty()) admissions = schedule();
   bool any = false;
   auto next = waiting_.begin();
-  for (size_t i = 0; next != waiting_.end() && std::ssize(running_) < max_batch_;) {
+  for (size_t i = 0; next != waiting_.end() && std::ssize(running_) < rules_.max_batch;) {
     if (adapters_ != nullptr && i == admissions.size()) return any;
-    if (adapters_ != nullptr && admissions[i] == Admission::kWaits) {
+    const bool waits = adapters_ != nullptr && admissions[i] == Admission::kWaits;
+    if (waits || next->is_paused) {
       ++i, ++next;  // others may start before it
       continue;
     }
     Sequence& sequence = *next;
     try {
-      if (!start(sequence)) {
-        if (!running_.empty() || kept_.empty()) return false;
-        kept_.clear();  // no other pages will be freed: what would have been shared is recomputed
-        continue;
-      }
+      if (!start(sequence)) return false;
       const std::chrono::duration<double> waited =
           std::chrono::steady_clock::now() - sequence.request.submitted_at;
-      sequence.answer.completion.wait_seconds = waited.count();
-      running_.splice(running_.end(), waiting_, next++);
+      if (!sequence.cache.was_parked) sequence.answer.completion.wait_seconds = waited.count();
+      move_in_order(running_, waiting_, next++);
     } catch (const std::bad_alloc&) {
       ++next;
       fail(sequence, {RequestError::kOutOfMemory, "out of memory: the row could not be started"});
@@ -181,40 +302,6 @@ bool RowQueue::start_scheduled() noexcept {
     ++i;
   }
   return false;
-}
-
-/// The sequence whose first pages it shares; nullptr: none, also where that one has failed.
-const Sequence* RowQueue::find_leader(const Sequence& sequence) const {
-  const RowCache& cache = sequence.cache;
-  if (cache.leader < 0) return nullptr;
-  for (const Sequences* list : {&running_, &ended_, &kept_}) {
-    const auto place = std::ranges::find(*list, cache.leader, &Sequence::id);
-    if (place == list->end()) continue;
-    const bool has_all =
-        !place->cache.pages.is_empty() && place->cache.num_cached >= cache.num_shared;
-    return list == &running_ || has_all ? &*place : nullptr;
-  }
-  return nullptr;
-}
-
-/// Positions that the sequence has computed and waiting ones will share.
-int64_t RowQueue::num_awaited(const Sequence& sequence) const {
-  int64_t most = 0;
-  for (const Sequence& other : waiting_) {
-    const bool waits =
-        other.cache.leader == sequence.id && sequence.cache.num_cached >= other.cache.num_shared;
-    if (waits) most = std::max(most, other.cache.num_shared);
-  }
-  return most;
-}
-
-void RowQueue::forget_ended() noexcept {
-  kept_.splice(kept_.end(), ended_);
-  free_kept();
-}
-
-void RowQueue::free_kept() noexcept {
-  std::erase_if(kept_, [this](const Sequence& sequence) { return num_awaited(sequence) == 0; });
 }
 
 Sequence* RowQueue::find(RequestId id) {

@@ -1,26 +1,30 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "engine/cache/page_pool.h"
+#include "engine/cache/prefix_cache.h"
 #include "engine/rows/admission.h"
 #include "engine/rows/row_failure.h"
 #include "engine/rows/sequence.h"
 
 namespace heddle {
 
-/// Finds the one of `others`, which are queued before the sequence, with which it shares the most
-/// keys and values at its beginning, in whole pages; it then starts after that one.
-void share_prefix(Sequence& sequence, std::span<Sequence* const> others, int64_t page_size);
-
 /// The requests of an engine: those that wait, those that run, and those that have ended and were
-/// not reported yet. First come, first served: the request that waits longest is admitted as soon
-/// as a place in the batch and the pages for its longest answer are free, and none overtakes it,
-/// except while its adapters are not resident: then others start before it, as
-/// schedule_adapters decides. All pages that a running request can need are reserved at admission,
-/// so it is never preempted and every request finishes. A request that shares its first pages with
-/// another one starts when that has computed them.
+/// not reported yet. All lists have the order in which the requests were submitted.
+///
+/// First come, first served: the request that waits longest is admitted as soon as there is a place
+/// in the batch and room for its pages, and none overtakes it, except while its adapters are not
+/// resident: then others start before it, as schedule_adapters decides.
+///
+/// With Rules::reserves_longest there is room where all pages are free that its longest answer can
+/// need. Otherwise where those of its tokens are, kSparePages, and one for each request that runs;
+/// when pages run out later, running requests are parked until the others can go on: they give up
+/// pages and adapters, and wait again. The first to be parked are those that are paused, and of
+/// these and the others the ones submitted last. The oldest of those that are not paused is never
+/// parked, so every request finishes.
 class RowQueue {
  public:
   /// What requests need besides pages.
@@ -33,11 +37,30 @@ class RowQueue {
         std::span<const Sequence* const> waiting) noexcept = 0;
     /// Gives its adapters to a request that starts, or throws what ends it: of kStarts and kNever.
     virtual void take(Sequence& sequence) = 0;
+    /// RowAdapters::content of a request that starts.
+    [[nodiscard]] virtual Digest content(const Sequence& sequence) const noexcept = 0;
   };
+  struct Rules {
+    int max_batch;
+    int64_t page_size;
+    bool reserves_longest = true;
+    /// Whether tokens of prompts and drawn ones have different bits: the prefix cache then has
+    /// pages of prompts alone, and a request that was parked decodes its drawn tokens again.
+    bool has_two_paths = false;
+  };
+  /// What has happened.
+  struct Counts {
+    int64_t prefix_tokens = 0;  // of prompts that were looked for in the prefix cache
+    int64_t cached_tokens = 0;  // of these: found
+    int64_t parkings = 0;
+  };
+  static constexpr int64_t kSparePages = 2;
 
-  /// adapters: nullptr where no request needs any; outlives the queue.
-  RowQueue(PagePool& pages, int max_batch, int64_t page_size, Adapters* adapters = nullptr)
-      : pages_(pages), max_batch_(max_batch), page_size_(page_size), adapters_(adapters) {
+  /// adapters: nullptr where no request needs any; prefixes: nullptr where no pages are shared.
+  /// Both outlive the queue.
+  RowQueue(PagePool& pages, const Rules& rules, Adapters* adapters = nullptr,
+           PrefixCache* prefixes = nullptr)
+      : pages_(pages), rules_(rules), adapters_(adapters), prefixes_(prefixes) {
     scheduled_.reserve(kMaxScheduledRows);
   }
 
@@ -59,6 +82,13 @@ class RowQueue {
 
   /// Starts the requests that fit. One for whose start there is no memory ends with an error.
   void admit() noexcept;
+  /// Before a step is scheduled: reserves the pages of what running requests compute next, for
+  /// which some may be parked, and gives those that prefill the pages that others have computed.
+  void prepare_step() noexcept;
+  /// The request has computed its positions up to `end`: the prefix cache gets the pages.
+  void add_computed(Sequence& sequence, int64_t end) noexcept;
+  /// A paused request takes no part in steps.
+  void set_paused(Sequence& sequence, bool is_paused) noexcept;
 
   /// The request that waits or runs under this id; nullptr: none.
   [[nodiscard]] Sequence* find(RequestId id);
@@ -67,24 +97,28 @@ class RowQueue {
   [[nodiscard]] const Sequences& running() const { return running_; }
   [[nodiscard]] Sequences& ended() { return ended_; }
   [[nodiscard]] const Sequences& ended() const { return ended_; }
-  /// All ends were reported. Pages that waiting requests will share are kept until these start.
-  void forget_ended() noexcept;
+  [[nodiscard]] const Counts& counts() const { return counts_; }
+  [[nodiscard]] int64_t num_parked() const;
 
  private:
-  bool start(Sequence& sequence);
+  [[nodiscard]] bool start(Sequence& sequence);
+  [[nodiscard]] std::optional<ReservedPages> reserve(const Sequence& sequence);
+  [[nodiscard]] bool reserve_next(Sequence& sequence) noexcept;
+  [[nodiscard]] Sequences::iterator next_to_park() noexcept;
+  void park(Sequences::iterator place) noexcept;
+  void take_prefix(Sequence& sequence) noexcept;
+  void free_pages(Sequence& sequence) noexcept;
   [[nodiscard]] std::span<const Admission> schedule() noexcept;
   [[nodiscard]] bool start_scheduled() noexcept;
-  [[nodiscard]] const Sequence* find_leader(const Sequence& sequence) const;
-  [[nodiscard]] int64_t num_awaited(const Sequence& sequence) const;
-  void free_kept() noexcept;
 
   PagePool& pages_;
-  int max_batch_;
-  int64_t page_size_;
+  Rules rules_;
   Adapters* adapters_;
+  PrefixCache* prefixes_;
   std::vector<const Sequence*> scheduled_;
+  std::vector<PageId> found_;  // in the prefix cache, of the request that starts
   Sequences waiting_, running_, ended_;
-  Sequences kept_;  // reported, but their pages will be shared
+  Counts counts_;
 };
 
 }  // namespace heddle

@@ -49,11 +49,14 @@ void schedule_step(StepSchedule& step, Sequences& running, const StepBounds& bou
   for (const bool decodes : {true, false}) {
     for (Sequence& sequence : running) {
       const bool is_last = sequence.num_tokens() >= sequence.request.max_tokens;
-      if (sequence.is_paused || (sequence.cache.num_pending > 0 && is_last)) continue;
+      if (sequence.is_paused || sequence.cache.awaits_page) continue;
+      if (sequence.cache.num_pending > 0 && is_last) continue;
       restart_above(bounds.recompute_above, sequence);
       if (sequence.decodes() != decodes) continue;
       int64_t count = sequence.num_tokens() - sequence.cache.num_cached;
-      if (!decodes && count > 1) {
+      if (decodes) {
+        count = std::min<int64_t>(count, 1);
+      } else if (count > 1) {
         count = std::min(count, chunk);
         chunk -= count;
       }

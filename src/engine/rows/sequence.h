@@ -12,7 +12,9 @@
 #include "heddle/engine/request.h"
 #include "heddle/ops/lora.h"
 
+#include "core/digest.h"
 #include "engine/cache/page_pool.h"
+#include "engine/cache/prefix_place.h"
 #include "engine/rules/row_adjustment.h"
 #include "engine/text/text_stream.h"
 #include "model/adapters/adapter_use.h"
@@ -35,18 +37,21 @@ struct RowRequest {
   bool tells_tokens = false;           // its events have tokens
   int64_t prompt_tokens = 0;
   int64_t max_tokens = 0;  // prompt and answer, within the context
+  Digest salt{};           // of Request::cache_salt
   std::chrono::steady_clock::time_point submitted_at = std::chrono::steady_clock::now();
 };
 
-/// What the device holds of a sequence. Written by the queue at admission and by the runner.
+/// What the device holds of a sequence. Written by the queue and by the runner.
 struct RowCache {
-  ReservedPages pages{};       // for prompt and longest answer
+  ReservedPages pages{};       // none: it waits
   int64_t num_cached = 0;      // tokens whose keys and values are stored, by steps in flight too
   int64_t prefill_length = 0;  // number of tokens when (re)prefill began
   int32_t num_pending = 0;     // drawn by steps in flight: they follow Sequence::tokens
   int32_t drawn_at = -1;       // index of the last of them among all that its step draws
-  RequestId leader = -1;       // whose first pages the sequence shares; -1: none
-  int64_t num_shared = 0;      // positions in these
+  PrefixPlace place{};         // of its first pages in the prefix cache
+  bool awaits_page = false;    // its next page is one that another sequence is computing
+  bool has_run = false;        // in a step, since it was admitted
+  bool was_parked = false;
 };
 
 /// The adapters of a sequence, and where they act.
@@ -62,6 +67,7 @@ struct RowAdapters {
   int32_t slot = kNoAdapter;  // of the first, while it runs
   int64_t active_from = 0;    // the first position at which they act on linear layers
   int64_t keys_from = 0;      // the first position whose keys and values they change
+  Digest content{};           // of all of them in their order, with their scales, while it runs
 
   /// The first, whose tokenizer and templates the request uses; nullptr: the base model's.
   [[nodiscard]] const KnownAdapter* first() const {

@@ -211,7 +211,9 @@ StepHandle ModelRunner::launch(const StepSchedule& step) {
   fill_batch(batch_, step, limits_.page_size, ctx.device.type != DeviceType::kCpu);
   const bool decodes_alone = batch_.num_decode == batch_.num_seqs();
   const bool has_lists = !batch_.pair_starts.empty();
-  const bool is_recorded = step.overlaps && decodes_alone && !has_lists && !launches_block();
+  const bool all_draw = step.num_logits == std::ssize(step.rows);  // none decodes again
+  const bool is_recorded =
+      step.overlaps && decodes_alone && all_draw && !has_lists && !launches_block();
   if (is_recorded) pad_batch(batch_, limits_.max_batch, pages_.num_pages());
   const int64_t num_drawn = std::ssize(batch_.logit_tokens) - step.num_scored;
   const auto add_more = [&](StagedArrays& arrays) { sampler_.stage(arrays, step, num_drawn); };
@@ -227,6 +229,7 @@ StepHandle ModelRunner::launch(const StepSchedule& step) {
   for (const RowStep& row : step.rows) {
     RowCache& cache = row.sequence->cache;
     cache.num_cached += row.count;
+    cache.has_run = true;
     if (row.num_logits == 0) continue;
     cache.num_pending += static_cast<int32_t>(row.num_logits);
     cache.drawn_at = static_cast<int32_t>(row.logits_begin + row.num_logits - 1);

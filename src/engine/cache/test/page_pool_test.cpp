@@ -81,9 +81,9 @@ TEST(PagePool, SharedPagesAreFreeWhenTheLastOfTheirRowsIsGone) {
     std::vector<std::optional<ReservedPages>> rows;
     rows.push_back(pool.reserve(5));
     rows[0]->grow_to(4);
-    for (int i = 0; i < 2; ++i) rows.push_back(pool.reserve_shared(*rows[0], 3, 6));
+    for (int i = 0; i < 2; ++i) rows.push_back(pool.reserve(6, rows[0]->ids().first(3)));
     EXPECT_EQ(pool.num_free(), 12 - 5 - 3 - 3);
-    EXPECT_FALSE(pool.reserve_shared(*rows[0], 3, 5));
+    EXPECT_FALSE(pool.reserve(5, rows[0]->ids().first(3)));
     for (int i = 1; i < 3; ++i) {
       rows[size_t(i)]->grow_to(6);
       EXPECT_TRUE(std::ranges::equal(rows[size_t(i)]->ids().first(3), rows[0]->ids().first(3)));
@@ -107,13 +107,30 @@ TEST(PagePool, SharedPagesAreFreeWhenTheLastOfTheirRowsIsGone) {
   } while (std::ranges::next_permutation(order).found);
 }
 
-TEST(PagePool, SharesOnlyWhatTheOtherRowHasTaken) {
-  PagePool pool(10);
-  std::optional<ReservedPages> row = pool.reserve(5);
-  row->grow_to(2);
-  EXPECT_EQ(testing::message_of([&] { (void)pool.reserve_shared(*row, 3, 6); }),
-            "the row shares 3 KV pages, the other has 2 of 6");
-  EXPECT_EQ(pool.num_free(), 5);
+TEST(PagePool, ARowReservesMoreAsLongAsThereIsAny) {
+  PagePool pool(5);
+  ReservedPages row = *pool.reserve(1, {}, 5), other = *pool.reserve(2);
+  EXPECT_TRUE(row.reserve_to(3));
+  EXPECT_EQ(row.num_reserved(), 3);
+  EXPECT_EQ(pool.num_free(), 0);
+  EXPECT_FALSE(row.reserve_to(4));
+  row.grow_to(3);
+  EXPECT_TRUE(row.reserve_to(2)) << "it has as many";
+  other = {};
+  EXPECT_TRUE(row.reserve_to(5));
+  EXPECT_EQ(pool.num_free(), 0);
+}
+
+TEST(PagePool, AReplacedPageIsFree) {
+  PagePool pool(4);
+  ReservedPages a = *pool.reserve(2), b = *pool.reserve(2);
+  a.grow_to(2);
+  b.grow_to(1);
+  b.replace(0, a.ids()[0]);
+  EXPECT_EQ(b.ids()[0], a.ids()[0]);
+  EXPECT_EQ(pool.num_free(), 1);
+  a = {};
+  EXPECT_EQ(pool.num_free(), 2) << "the page that both have, and one that b has reserved";
 }
 
 TEST(PagePool, AFailureSetsNothingAside) {
@@ -129,7 +146,7 @@ TEST(PagePool, AFailureSetsNothingAside) {
     }
     EXPECT_EQ(pool.num_free(), 100);
   }
-  EXPECT_EQ(num_failures, 2) << "the row's list and the pool's";
+  EXPECT_EQ(num_failures, 3) << "the row's list and the pool's two";
 }
 
 TEST(PagePool, GrowingAndGivingBackAskForNoMemory) {
@@ -144,25 +161,6 @@ TEST(PagePool, GrowingAndGivingBackAskForNoMemory) {
   other.reset();
   EXPECT_EQ(testing::num_heap_allocations(), reserved);
   EXPECT_EQ(pool.num_free(), 100);
-}
-
-TEST(PagePool, ARowGivesBackItsLastPages) {
-  PagePool pool(10);
-  ReservedPages first = *pool.reserve(6);
-  first.grow_to(4);
-  ReservedPages second = *pool.reserve_shared(first, 3, 5);
-  EXPECT_EQ(pool.num_free(), 2);
-  first.shrink_to(2);  // its third page is still the second's
-  EXPECT_EQ(first.ids().size(), 2u);
-  EXPECT_EQ(pool.num_free(), 5);
-  first.shrink_to(7);
-  EXPECT_EQ(pool.num_free(), 5);
-  second.shrink_to(1);
-  EXPECT_EQ(pool.num_free(), 8);
-  first.shrink_to(0);
-  EXPECT_EQ(pool.num_free(), 9);
-  second = {};
-  EXPECT_EQ(pool.num_free(), 10);
 }
 
 }  // namespace

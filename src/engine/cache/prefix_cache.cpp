@@ -1,0 +1,179 @@
+#include "engine/cache/prefix_cache.h"
+
+#include <algorithm>
+#include <new>
+
+namespace heddle {
+
+PrefixCache::PrefixCache(PagePool& pool, int64_t page_size) : pool_(pool), page_size_(page_size) {
+  const auto num_pages = static_cast<size_t>(pool.num_pages());
+  entries_.reserve(num_pages);
+  tokens_.reserve(num_pages * static_cast<size_t>(page_size));
+  entry_of_page_.assign(num_pages, kNone);
+  pool_.set_keeper(this);
+}
+
+PrefixCache::~PrefixCache() {
+  clear();
+  pool_.set_keeper(nullptr);
+}
+
+std::span<int32_t> PrefixCache::tokens_of(int32_t entry) {
+  return std::span(tokens_).subspan(static_cast<size_t>(entry * page_size_),
+                                    static_cast<size_t>(page_size_));
+}
+
+PrefixCache::Wanted PrefixCache::wanted(int32_t parent, int64_t page_idx, const PrefixKey& key) {
+  const int64_t begin = page_idx * page_size_, end = begin + page_size_;
+  Acts acts;
+  if (parent == kNone) acts.salt = key.salt;
+  if (key.acts_from < end) {
+    acts.adapters = key.adapters;
+    acts.from = std::max<int64_t>(key.acts_from - begin, 0);
+  }
+  const auto tokens =
+      key.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(page_size_));
+  const uint64_t before = parent == kNone ? 0 : at(parent).hash;
+  const uint64_t seed = hash64(std::as_bytes(std::span(&acts, 1)), before);
+  return {hash64(std::as_bytes(tokens), seed), acts, parent, tokens};
+}
+
+int32_t PrefixCache::lookup(const Wanted& wanted) {
+  const auto place = by_hash_.find(wanted.hash);
+  if (place == by_hash_.end()) return kNone;
+  const Entry& entry = at(place->second);
+  const bool is_same = entry.parent == wanted.parent && entry.acts == wanted.acts &&
+                       std::ranges::equal(tokens_of(place->second), wanted.tokens);
+  return is_same ? place->second : kNone;
+}
+
+/// kNone: there is no memory for it, or another entry has its hash.
+int32_t PrefixCache::insert(const Wanted& wanted) noexcept {
+  try {
+    if (free_ == kNone) {
+      tokens_.resize((entries_.size() + 1) * static_cast<size_t>(page_size_));
+      entries_.emplace_back();
+      free_ = static_cast<int32_t>(entries_.size()) - 1;
+    }
+    if (!by_hash_.try_emplace(wanted.hash, free_).second) return kNone;
+  } catch (const std::bad_alloc&) {
+    return kNone;
+  }
+  const int32_t entry = free_;
+  free_ = at(entry).parent;
+  at(entry) = {.hash = wanted.hash, .acts = wanted.acts, .parent = wanted.parent};
+  std::ranges::copy(wanted.tokens, tokens_of(entry).begin());
+  if (wanted.parent != kNone) ++at(wanted.parent).num_children;
+  return entry;
+}
+
+/// Of an entry that none continues, and whose page the pool no longer keeps.
+void PrefixCache::remove(int32_t entry) noexcept {
+  Entry& removed = at(entry);
+  by_hash_.erase(removed.hash);
+  if (removed.parent != kNone) --at(removed.parent).num_children;
+  if (removed.page != kNoPage) {
+    entry_of_page_[static_cast<size_t>(removed.page)] = kNone;
+    --num_entries_;
+  }
+  removed = {.parent = free_};
+  free_ = entry;
+}
+
+PrefixCache::Next PrefixCache::find(PrefixPlace& place, const PrefixKey& key) {
+  if (!is_valid(place)) return {};
+  const int32_t entry = lookup(wanted(place.entry, place.num_pages, key));
+  if (entry == kNone) return {};
+  const PageId page = at(entry).page;
+  if (page == kNoPage) return {.found = Found::kClaim};
+  place.entry = entry;
+  ++place.num_pages;
+  return {.found = Found::kPage, .page = page};
+}
+
+void PrefixCache::claim(PrefixPlace& place, const PrefixKey& key) noexcept {
+  if (!is_valid(place)) return;
+  const int64_t num_pages = std::ssize(key.tokens) / page_size_;
+  int32_t parent = place.entry;
+  for (int64_t i = place.num_pages; i < num_pages; ++i) {
+    const Wanted next = wanted(parent, i, key);
+    if (lookup(next) != kNone) return;
+    parent = insert(next);
+    if (parent == kNone) return;
+    place.claim = parent;
+  }
+}
+
+void PrefixCache::unclaim(PrefixPlace& place) noexcept {
+  while (is_valid(place) && place.claim != kNone && place.claim != place.entry) {
+    const int32_t entry = place.claim;
+    place.claim = at(entry).parent;
+    remove(entry);
+  }
+  place.claim = kNone;
+}
+
+PageId PrefixCache::add(PrefixPlace& place, const PrefixKey& key, PageId page) noexcept {
+  if (!is_valid(place)) return page;
+  const Wanted next = wanted(place.entry, place.num_pages, key);
+  int32_t entry = lookup(next);
+  const bool is_claimed = entry != kNone && at(entry).page == kNoPage;
+  if (entry == kNone) entry = insert(next);
+  // What another sequence has claimed stays its own to add: this one has no entries from here on.
+  if (entry == kNone || (is_claimed && place.claim == kNone)) {
+    unclaim(place);
+    place.age = kNoAge;
+    return page;
+  }
+  if (at(entry).page == kNoPage) {
+    at(entry).page = page;
+    entry_of_page_[static_cast<size_t>(page)] = entry;
+    ++num_entries_;
+    pool_.keep(page);
+  }
+  place.entry = entry;
+  ++place.num_pages;
+  if (place.claim == entry) place.claim = kNone;
+  return at(entry).page;
+}
+
+void PrefixCache::clear() noexcept {
+  for (const Entry& entry : entries_) {
+    if (entry.page == kNoPage) continue;
+    entry_of_page_[static_cast<size_t>(entry.page)] = kNone;
+    pool_.drop(entry.page);
+  }
+  entries_.clear();
+  tokens_.clear();
+  by_hash_.clear();
+  free_ = oldest_ = newest_ = kNone;
+  num_entries_ = 0;
+  ++age_;
+}
+
+/// As the newest.
+void PrefixCache::add_unused(PageId page) noexcept {
+  const int32_t entry = entry_of_page_[static_cast<size_t>(page)];
+  at(entry).older = newest_;
+  (newest_ == kNone ? oldest_ : at(newest_).newer) = entry;
+  newest_ = entry;
+}
+
+void PrefixCache::remove_unused(PageId page) noexcept {
+  Entry& entry = at(entry_of_page_[static_cast<size_t>(page)]);
+  (entry.older == kNone ? oldest_ : at(entry.older).newer) = entry.newer;
+  (entry.newer == kNone ? newest_ : at(entry.newer).older) = entry.older;
+  entry.older = entry.newer = kNone;
+}
+
+/// A sequence has all pages of its chain and frees the last one first, so in the list no page comes
+/// after one that it continues.
+PageId PrefixCache::evict() noexcept {
+  const int32_t entry = oldest_;
+  const PageId page = at(entry).page;
+  remove_unused(page);
+  remove(entry);
+  return page;
+}
+
+}  // namespace heddle

@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include <boost/unordered/unordered_flat_map.hpp>
+
+#include "core/digest.h"
+#include "engine/cache/page_pool.h"
+#include "engine/cache/prefix_place.h"
+
+namespace heddle {
+
+/// What the keys and values of a sequence's positions depend on.
+struct PrefixKey {
+  std::span<const int32_t> tokens;
+  Digest salt{};           // sequences of other salts have other pages
+  Digest adapters{};       // that act on the positions from acts_from on
+  int64_t acts_from = 0;
+};
+
+/// The pages of a KV cache by what they are keys and values of, so that a sequence finds those of
+/// another one that began alike.
+///
+///   PrefixPlace place = cache.begin();
+///   while (page = cache.find(place, key)) ...          share it: the place is one page further
+///   cache.claim(place, key);                           it computes the next pages itself
+///   page = cache.add(place, key, own_page);            one of them is computed
+///
+/// An entry is one whole page: found by a hash of the entry of the page before it, of the page's
+/// tokens, of the salt and of the adapters that act on it, and compared with all of these. Where no
+/// adapter acts yet, the page is that of the base model. A page that no sequence has any more stays
+/// until the pool needs it: the least recently used first, and none before those that continue it.
+///
+/// A claim is an entry whose page a running sequence is about to compute. Others wait for it in
+/// place of computing the same.
+class PrefixCache final : private PagePool::Keeper {
+ public:
+  /// The pool outlives the cache.
+  PrefixCache(PagePool& pool, int64_t page_size);
+  ~PrefixCache() override;
+
+  /// Of a sequence that has no page yet.
+  [[nodiscard]] PrefixPlace begin() const { return {.age = age_}; }
+  /// Whether entries of the place are still in the cache: no `clear` has come since.
+  [[nodiscard]] bool is_valid(const PrefixPlace& place) const { return place.age == age_; }
+
+  enum class Found : uint8_t { kNothing, kPage, kClaim };
+  struct Next {
+    Found found = Found::kNothing;
+    PageId page{};  // of kPage
+  };
+  /// The next page of the sequence. With kPage the place goes on to it: the sequence has to share
+  /// it before the pool allocates another one.
+  Next find(PrefixPlace& place, const PrefixKey& key);
+  /// The sequence, which has claimed nothing, is going to compute its next pages: as many as the
+  /// tokens of the key fill, up to the first that has an entry already. Where memory runs out it
+  /// claims fewer.
+  void claim(PrefixPlace& place, const PrefixKey& key) noexcept;
+  /// It does not, any more.
+  void unclaim(PrefixPlace& place) noexcept;
+  /// The sequence has computed its next page. The result is the page to go on with: the same one,
+  /// or another that has the same keys and values already. Where memory runs out, and where the
+  /// place is not valid, the cache has no entry of it.
+  PageId add(PrefixPlace& place, const PrefixKey& key, PageId page) noexcept;
+  /// Forgets all entries. Pages that sequences have stay theirs.
+  void clear() noexcept;
+
+  [[nodiscard]] int64_t num_entries() const { return num_entries_; }  // that have pages
+
+ private:
+  static constexpr int32_t kNone = -1;
+  static constexpr PageId kNoPage{-1};
+  static constexpr uint64_t kNoAge = std::numeric_limits<uint64_t>::max();
+  /// What a page depends on besides its tokens and the pages before it.
+  struct Acts {
+    Digest salt{};      // on the first page: the others continue one of this salt
+    Digest adapters{};  // of those that act on it
+    int64_t from = 0;   // the first position of the page on which they do
+    friend bool operator==(const Acts&, const Acts&) = default;
+  };
+  struct Entry {
+    uint64_t hash = 0;
+    Acts acts{};
+    int32_t parent = kNone;  // of the page before; of an entry that is not in use the next such
+    int32_t num_children = 0;
+    int32_t older = kNone, newer = kNone;  // in the list of unused pages
+    PageId page = kNoPage;                 // kNoPage: a claim
+  };
+
+  [[nodiscard]] Entry& at(int32_t entry) { return entries_[static_cast<size_t>(entry)]; }
+  [[nodiscard]] std::span<int32_t> tokens_of(int32_t entry);
+  /// An entry that there may be.
+  struct Wanted {
+    uint64_t hash;
+    Acts acts;
+    int32_t parent;
+    std::span<const int32_t> tokens;
+  };
+  [[nodiscard]] Wanted wanted(int32_t parent, int64_t page_idx, const PrefixKey& key);
+  [[nodiscard]] int32_t lookup(const Wanted& wanted);
+  [[nodiscard]] int32_t insert(const Wanted& wanted) noexcept;
+  void remove(int32_t entry) noexcept;
+
+  void add_unused(PageId page) noexcept override;
+  void remove_unused(PageId page) noexcept override;
+  PageId evict() noexcept override;
+
+  PagePool& pool_;
+  int64_t page_size_;
+  uint64_t age_ = 0;
+  std::vector<Entry> entries_;
+  std::vector<int32_t> tokens_;        // [entries_.size(), page_size]
+  std::vector<int32_t> entry_of_page_;  // [pages that were ever kept]
+  int32_t free_ = kNone;               // first of the entries that are not in use
+  int32_t oldest_ = kNone, newest_ = kNone;  // unused pages
+  int64_t num_entries_ = 0;
+  boost::unordered_flat_map<uint64_t, int32_t> by_hash_;
+};
+
+}  // namespace heddle
