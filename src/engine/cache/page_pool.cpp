@@ -16,6 +16,7 @@ ReservedPages& ReservedPages::operator=(ReservedPages&& other) noexcept {
 ReservedPages::~ReservedPages() {
   if (pool_ == nullptr) return;
   pool_->num_promised_ -= num_reserved_ - std::ssize(ids_);
+  pool_->num_listed_ -= num_reserved_;
   for (; !ids_.empty(); ids_.pop_back()) pool_->remove_owner(ids_.back());
 }
 
@@ -28,8 +29,9 @@ void ReservedPages::swap(ReservedPages& other) noexcept {
 bool ReservedPages::reserve_to(int64_t count) noexcept {
   const int64_t more = count - num_reserved_;
   if (more <= 0) return true;
-  if (more > pool_->num_free()) return false;
+  if (more > pool_->num_free() || more > pool_->max_listed_ - pool_->num_listed_) return false;
   pool_->num_promised_ += more;
+  pool_->num_listed_ += more;
   num_reserved_ = count;
   return true;
 }
@@ -59,12 +61,14 @@ std::optional<ReservedPages> PagePool::reserve(int64_t num_pages, std::span<cons
   const auto num_in_use =
       std::ranges::count_if(shared, [this](PageId page) { return state(page).num_owners > 0; });
   if (num_pages - num_in_use > num_free()) return std::nullopt;
+  if (num_pages > max_listed_ - num_listed_) return std::nullopt;
   ReservedPages pages;
   pages.ids_.reserve(static_cast<size_t>(std::max(num_pages, max_pages)));
   make_room();
   pages.pool_ = this;
   pages.num_reserved_ = num_pages;
   num_promised_ += num_pages;
+  num_listed_ += num_pages;
   for (const PageId page : shared) pages.share(page);
   return pages;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -22,8 +23,8 @@ class ReservedPages {
   ReservedPages& operator=(ReservedPages&& other) noexcept;
   ~ReservedPages();
 
-  /// Reserves more until there are `count`; false, and nothing has changed, where so many are not
-  /// free. Of at most PagePool::reserve's max_pages.
+  /// Reserves more until there are `count`, at most PagePool::reserve's max_pages; false, and
+  /// nothing has changed, where so many are not free.
   [[nodiscard]] bool reserve_to(int64_t count) noexcept;
   /// Allocates pages until there are `count`. Throws Error, and allocates none, where that is more
   /// than were reserved.
@@ -64,7 +65,11 @@ class PagePool {
     virtual PageId evict() noexcept = 0;
   };
 
-  explicit PagePool(int64_t num_pages) : num_pages_(num_pages) {}
+  /// max_listed: pages of all owners together, each counted for each of its owners; at least
+  /// num_pages.
+  explicit PagePool(int64_t num_pages,
+                    int64_t max_listed = std::numeric_limits<int64_t>::max())
+      : num_pages_(num_pages), max_listed_(max_listed) {}
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
@@ -82,6 +87,7 @@ class PagePool {
   void drop(PageId page) noexcept;
 
   [[nodiscard]] int64_t num_pages() const { return num_pages_; }
+  [[nodiscard]] int64_t max_listed() const { return max_listed_; }
   /// Pages that are not reserved, with those that are kept and have no owner.
   [[nodiscard]] int64_t num_free() const { return num_pages_ - num_in_use_ - num_promised_; }
   /// Of these: kept.
@@ -100,7 +106,8 @@ class PagePool {
   void add_owner(PageId page) noexcept;
   void remove_owner(PageId page) noexcept;
 
-  int64_t num_pages_;
+  int64_t num_pages_, max_listed_;
+  int64_t num_listed_ = 0;    // reserved, each for each of its owners
   int64_t num_in_use_ = 0;    // that have an owner
   int64_t num_promised_ = 0;  // reserved, but not allocated yet
   int64_t num_unused_ = 0;    // kept, without an owner

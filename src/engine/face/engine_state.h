@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <exception>
@@ -64,7 +65,9 @@ struct Engine::State {
 
   /// Whether keys and values are the same in every sequence that begins alike. Not where they
   /// depend on the length that the sequence has when it is prefilled.
-  bool keeps_prefixes() const { return config.recompute_above() == 0; }
+  bool keeps_prefixes() const {
+    return std::ranges::none_of(config.rotations, &model::Rotation::depends_on_length);
+  }
   bool shares_prefixes() const { return options.prefix_cache && keeps_prefixes(); }
   RowQueue::Rules queue_rules() const;
   void fill_info();

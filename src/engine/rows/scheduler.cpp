@@ -53,10 +53,11 @@ void schedule_step(StepSchedule& step, Sequences& running, const StepBounds& bou
       if (sequence.cache.num_pending > 0 && is_last) continue;
       restart_above(bounds.recompute_above, sequence);
       if (sequence.decodes() != decodes) continue;
-      int64_t count = sequence.num_tokens() - sequence.cache.num_cached;
-      if (decodes) {
-        count = std::min<int64_t>(count, 1);
-      } else if (count > 1) {
+      const RowCache& cache = sequence.cache;
+      int64_t count = (decodes ? std::min(cache.num_cached + 1, sequence.num_tokens())
+                               : cache.prefill_length) -
+                      cache.num_cached;
+      if (!decodes && count > 1) {
         count = std::min(count, chunk);
         chunk -= count;
       }

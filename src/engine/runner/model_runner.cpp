@@ -42,10 +42,17 @@ int64_t max_tokens(const Limits& limits) {
   return num_tokens;
 }
 
-model::StepLimits step_limits(const Limits& limits, int64_t num_pages) {
+/// Pages that the requests of a step may have together: those that several share are listed for
+/// each.
+int64_t max_listed(const Limits& limits, int64_t num_pages) {
+  constexpr int64_t kOwners = 8;
+  return std::max(num_pages, std::min(max_pages(limits), kOwners * num_pages));
+}
+
+model::StepLimits step_limits(const Limits& limits, const PagePool& pages) {
   return {.num_tokens = max_tokens(limits),
           .num_seqs = limits.max_batch,
-          .num_pages = num_pages + limits.max_batch,  // with a page for what pads a batch
+          .num_pages = pages.max_listed() + limits.max_batch,  // with one for what pads a batch
           .num_logit_rows = limits.max_batch + kMaxScored,
           .more_bytes = Sampler::staged_bytes(limits.max_batch)};
 }
@@ -76,8 +83,9 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
       adapters_(context_, model_),
       kv_shape_(kv_shape(device, model_, limits)),
       // The weights are loaded by now, so their memory no longer counts as available.
-      pages_(choose_num_pages(limits.kv_memory, available_memory(device), kv_shape_,
-                              max_pages(limits))),
+      num_pages_(choose_num_pages(limits.kv_memory, available_memory(device), kv_shape_,
+                                  max_pages(limits))),
+      pages_(num_pages_, max_listed(limits, num_pages_)),
       cache_(room_for("the KV cache", "a smaller kv_memory (--kv-memory)",
                       [&] {
                         const int64_t padding = device.type == DeviceType::kCpu ? 0 : 1;
@@ -86,7 +94,7 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
       scratch_(room_for("what the largest step computes", kStepOptions,
                         [&] {
                           return model::DecoderScratch(device, files.config(),
-                                                       step_limits(limits, pages_.num_pages()),
+                                                       step_limits(limits, pages_),
                                                        model_.weights().activations);
                         })),
       logits_(room_for("the logits of the largest step", "a smaller max_batch (--max-batch)",
@@ -111,7 +119,7 @@ void ModelRunner::reserve_workspace(int max_rank) {
 
 /// The limits of steps, with as many adapters of a request as there is room for.
 model::StepLimits ModelRunner::largest_step() const {
-  model::StepLimits limits = step_limits(limits_, pages_.num_pages());
+  model::StepLimits limits = step_limits(limits_, pages_);
   limits.max_pairs = max_pairs_;
   return limits;
 }
@@ -123,6 +131,7 @@ void ModelRunner::add_adapter(AdapterData& adapter) {
     adapters_.add(adapter);
   } catch (...) {
     adapter.moving.reset();
+    adapter.forget_digest_if_stored();
     throw;
   }
 }

@@ -100,6 +100,7 @@ class ModelRunner {
   model::Decoder model_;
   DeviceAdapters adapters_;
   KvCache::Shape kv_shape_;
+  int64_t num_pages_;
   PagePool pages_;
   KvCache cache_;
   model::DecoderScratch scratch_;

@@ -275,9 +275,12 @@ TEST(Engine, ARowThatIsCancelledGivesItsPagesBackAndDisturbsNobody) {
   const std::vector<Request> requests = {endless_request(random_prompt(9), 20),
                                          endless_request(random_prompt(30), 20),
                                          endless_request(random_prompt(3), 20)};
-  Engine engine(options_for(model.path(), 2, 1000));
+  EngineOptions options = options_for(model.path(), 2, 1000);
+  options.admit = "longest";
+  Engine engine(options);
   const std::vector<Completion> wanted = testing::run_all(engine, requests);
   for (int after = 0; after < 18; ++after) {
+    engine.reset_prefix_cache();
     std::vector<testing::Outcome> outcomes(3);
     const RequestId first = engine.submit(requests[0]);
     for (size_t i = 1; i < 3; ++i) (void)engine.submit(requests[i]);

@@ -119,13 +119,14 @@ TEST_F(PrefixCacheTest, RandomSequencesFindWhatAMapOfWholePrefixesHas) {
     const int64_t num_pages = std::ssize(row.tokens) / kPageSize;
     while (row.place.num_pages < num_pages) {
       const auto [what, page] = of_many.find(row.place, row.key());
-      if (what == PrefixCache::Found::kNothing) break;
+      if (what != PrefixCache::Found::kPage) break;
       found.push_back(page);
     }
     for (int64_t i = 1; i <= num_pages; ++i) {
       const auto place = want.find(whole(i));
       ASSERT_EQ(place != want.end(), i <= std::ssize(found)) << "round " << round;
-      if (place != want.end()) ASSERT_EQ(found[size_t(i - 1)], place->second);
+      if (place == want.end()) continue;
+      ASSERT_EQ(found[size_t(i - 1)], place->second);
     }
     row.pages = many.reserve(num_pages, found).value();
     row.pages.grow_to(num_pages);
@@ -248,7 +249,7 @@ TEST_F(PrefixCacheTest, NoRowEverHasAPageOfOtherContents) {
     const auto prefix = [&](const Row& row, int64_t num_pages) {
       return Tokens(row.tokens.begin(), row.tokens.begin() + num_pages * kPageSize);
     };
-    if (testing::random_int(0, 3) == 0) {
+    if (testing::random_int(0, 1) == 0) {
       Row row;
       for (int64_t i = testing::random_int(1, 6) * kPageSize; i > 0; --i) {
         row.tokens.push_back(static_cast<int32_t>(testing::random_int(0, 60) == 0));
@@ -260,6 +261,7 @@ TEST_F(PrefixCacheTest, NoRowEverHasAPageOfOtherContents) {
       }
     }
     for (Row& row : rows) {
+      if (testing::random_int(0, 3) > 0) continue;
       const int64_t num_pages = std::ssize(row.tokens) / kPageSize;
       if (row.place.num_pages == num_pages || !of_small.is_valid(row.place)) continue;
       if (row.place.claim < 0) {
@@ -283,7 +285,7 @@ TEST_F(PrefixCacheTest, NoRowEverHasAPageOfOtherContents) {
     for (auto next = rows.begin(); next != rows.end();) {
       const auto row = next++;
       const bool is_done = row->place.num_pages * kPageSize == std::ssize(row->tokens);
-      if (!is_done && of_small.is_valid(row->place) && testing::random_int(0, 20) > 0) continue;
+      if (!is_done && of_small.is_valid(row->place) && testing::random_int(0, 40) > 0) continue;
       of_small.unclaim(row->place);
       rows.erase(row);
     }

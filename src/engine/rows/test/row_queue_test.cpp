@@ -27,7 +27,7 @@ using Ids = std::vector<RequestId>;
 
 TEST(RowQueue, AdmitsInOrderAsManyAsTheBatchAndThePagesHold) {
   PagePool pages(5);
-  RowQueue queue(pages, 3, 4);
+  RowQueue queue(pages, {.max_batch = 3, .page_size = 4});
   queue.wait(row_of(0, 4, 9));   // 8 tokens are stored: 2 pages
   queue.wait(row_of(1, 4, 13));  // 3 pages
   queue.wait(row_of(2, 1, 2));   // 1 page
@@ -47,7 +47,7 @@ TEST(RowQueue, AdmitsInOrderAsManyAsTheBatchAndThePagesHold) {
 
 TEST(RowQueue, NoRequestOvertakesOneThatWaitsForManyPages) {
   PagePool pages(4);
-  RowQueue queue(pages, 10, 1);
+  RowQueue queue(pages, {.max_batch = 10, .page_size = 1});
   queue.wait(row_of(0, 1, 3));  // 2 pages
   queue.wait(row_of(1, 1, 5));  // all pages
   queue.wait(row_of(2, 1, 2));  // 1 page, which is free
@@ -73,6 +73,7 @@ class FourOfFive : public RowQueue::Adapters {
     return admissions_;
   }
   void take(Sequence& /*sequence*/) override {}
+  [[nodiscard]] Digest content(const Sequence& /*sequence*/) const noexcept override { return {}; }
 
  private:
   std::vector<Admission> admissions_;
@@ -82,7 +83,7 @@ TEST(RowQueue, StartsMoreRowsThanAScheduleHas) {
   constexpr int kNumRows = 3 * kMaxScheduledRows;
   PagePool pages(2 * kNumRows);
   FourOfFive adapters;
-  RowQueue queue(pages, kNumRows, 4, &adapters);
+  RowQueue queue(pages, {.max_batch = kNumRows, .page_size = 4}, &adapters);
   for (int i = 0; i < kNumRows; ++i) queue.wait(row_of(i, 1, 2));
   queue.admit();
   EXPECT_EQ(std::ssize(queue.running()), kNumRows - (kNumRows + 4) / 5);
@@ -93,7 +94,7 @@ TEST(RowQueue, StartsMoreRowsThanAScheduleHas) {
 TEST(RowQueue, EveryRowRunsToItsEndAndAllPagesComeBack) {
   constexpr int64_t kNumPages = 12, kPageSize = 4, kNumRows = 300;
   PagePool pages(kNumPages);
-  RowQueue queue(pages, 3, kPageSize);
+  RowQueue queue(pages, {.max_batch = 3, .page_size = kPageSize});
   RequestId next = 0, next_to_start = 0;
   int64_t num_ended = 0, num_idle_steps = 0;
   while (num_ended < kNumRows) {
@@ -124,9 +125,98 @@ TEST(RowQueue, EveryRowRunsToItsEndAndAllPagesComeBack) {
   EXPECT_EQ(pages.num_free(), kNumPages);
 }
 
+constexpr RowQueue::Rules kNow{.max_batch = 8, .page_size = 4, .reserves_longest = false};
+
+/// As if a step had drawn a token of each that runs.
+void draw(RowQueue& queue) {
+  for (Sequence& row : queue.running()) {
+    if (row.is_paused) continue;
+    row.cache.pages.grow_to((std::ssize(row.tokens) + 3) / 4);
+    row.cache.num_cached = std::ssize(row.tokens);
+    row.tokens.push_back(0);
+  }
+}
+
+TEST(RowQueue, StartsWithRoomForThePromptAndAFewPages) {
+  PagePool pages(10);
+  RowQueue queue(pages, kNow);
+  for (RequestId id = 0; id < 4; ++id) queue.wait(row_of(id, 4, 33));  // 8 pages at its longest
+  queue.admit();
+  EXPECT_EQ(ids(queue.running()), (Ids{0, 1})) << "a third would leave one page for two that grow";
+  EXPECT_EQ(pages.num_free(), 4);
+  queue.end(*queue.find(1), FinishReason::kStop);
+  queue.wait(row_of(4, 1, 2));
+  queue.admit();
+  EXPECT_EQ(ids(queue.running()), (Ids{0, 2})) << "none overtakes the third";
+}
+
+TEST(RowQueue, ParksTheYoungestWhenPagesRunOutAndGoesOnWithIt) {
+  PagePool pages(10);
+  RowQueue queue(pages, kNow);
+  for (RequestId id = 0; id < 3; ++id) queue.wait(row_of(id, 4, 33));
+  queue.admit();
+  ASSERT_EQ(ids(queue.running()), (Ids{0, 1}));
+  int64_t num_steps = 0;
+  while (queue.running().size() > 1) {
+    ASSERT_LT(++num_steps, 40);
+    queue.prepare_step();
+    draw(queue);
+  }
+  EXPECT_EQ(ids(queue.running()), Ids{0});
+  EXPECT_EQ(ids(queue.waiting()), (Ids{1, 2})) << "before the one that came later";
+  EXPECT_EQ(queue.num_parked(), 1);
+  EXPECT_EQ(queue.counts().parkings, 1);
+  const Sequence& parked = *queue.find(1);
+  EXPECT_GT(std::ssize(parked.tokens), 16) << "what was drawn stays";
+  EXPECT_TRUE(parked.cache.pages.is_empty());
+  EXPECT_EQ(parked.cache.num_cached, 0);
+  queue.admit();
+  EXPECT_EQ(ids(queue.running()), Ids{0}) << "its tokens and a few pages do not fit";
+  queue.end(*queue.find(0), FinishReason::kStop);
+  queue.admit();
+  EXPECT_EQ(ids(queue.running()), Ids{1});
+  EXPECT_EQ(queue.num_parked(), 0);
+  EXPECT_EQ(queue.find(1)->cache.prefill_length, std::ssize(queue.find(1)->tokens));
+}
+
+/// On a device of two paths it decodes what it has drawn once more.
+TEST(RowQueue, AParkedRowPrefillsItsPromptAloneWhereDrawnTokensHaveOtherBits) {
+  PagePool pages(10);
+  RowQueue queue(pages, {.max_batch = 8, .page_size = 4, .reserves_longest = false,
+                         .has_two_paths = true});
+  for (RequestId id = 0; id < 2; ++id) queue.wait(row_of(id, 4, 33));
+  queue.admit();
+  while (queue.running().size() > 1) {
+    queue.prepare_step();
+    draw(queue);
+  }
+  queue.end(*queue.find(0), FinishReason::kStop);
+  queue.admit();
+  EXPECT_EQ(queue.find(1)->cache.prefill_length, 4);
+}
+
+TEST(RowQueue, ParksAPausedRowFirstAndStartsItWhenItGoesOn) {
+  PagePool pages(10);
+  RowQueue queue(pages, kNow);
+  for (RequestId id = 0; id < 2; ++id) queue.wait(row_of(id, 4, 33));
+  queue.admit();
+  queue.set_paused(*queue.find(0), true);
+  while (queue.running().size() > 1) {
+    queue.prepare_step();
+    draw(queue);
+  }
+  EXPECT_EQ(ids(queue.running()), Ids{1});
+  queue.end(*queue.find(1), FinishReason::kStop);
+  queue.admit();
+  EXPECT_TRUE(queue.running().empty());
+  queue.set_paused(*queue.find(0), false);
+  queue.admit();
+  EXPECT_EQ(ids(queue.running()), Ids{0});
+}
+
 TEST(RowQueue, TellsAnErrorAndGivesPagesBack) {
   PagePool pages(4);
-  RowQueue queue(pages, 2, 1);
+  RowQueue queue(pages, {.max_batch = 2, .page_size = 1});
   queue.wait(row_of(0, 1, 3));
   queue.wait(row_of(1, 1, 3));
   queue.admit();

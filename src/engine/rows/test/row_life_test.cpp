@@ -1,0 +1,308 @@
+// Requests from their submission to their end without a model: a simulated device stores in each
+// position of a page a number in the place of keys and values. It depends on the position before it
+// (read from the pages), the token, the path and the adapter, and draws the next token: a row that
+// ever reads a page of other contents ends with other tokens than alone.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "core/digest.h"
+#include "engine/adapters/adapter_schedule.h"
+#include "engine/cache/prefix_cache.h"
+#include "engine/rows/row_queue.h"
+#include "engine/rows/scheduler.h"
+#include "random.h"
+
+namespace heddle {
+namespace {
+
+constexpr int kNumTokens = 2;  // of the vocabulary: rows begin alike
+
+uint64_t next_value(uint64_t before, int32_t token, bool decodes, int32_t adapter) {
+  const int64_t parts[] = {token, decodes ? 1 : 0, adapter};
+  return hash64(std::as_bytes(std::span(parts)), before);
+}
+
+int32_t drawn_from(uint64_t value) { return static_cast<int32_t>(value % kNumTokens); }
+
+/// What is requested of the simulation.
+struct Job {
+  std::vector<int32_t> prompt;
+  int64_t max_tokens = 0;  // with the prompt
+  int32_t adapter = -1;    // -1: the base model
+  int64_t keys_from = RowAdapters::kNever;
+  uint64_t salt = 0;
+};
+
+/// The tokens of a job that runs alone.
+std::vector<int32_t> alone(const Job& job, bool has_two_paths) {
+  std::vector<int32_t> tokens = job.prompt;
+  uint64_t value = job.salt;
+  for (int64_t i = 0; std::ssize(tokens) < job.max_tokens; ++i) {
+    const bool decodes = has_two_paths && i >= std::ssize(job.prompt);
+    value = next_value(value, tokens[size_t(i)], decodes, i < job.keys_from ? -1 : job.adapter);
+    if (i + 1 == std::ssize(tokens)) tokens.push_back(drawn_from(value));
+  }
+  return tokens;
+}
+
+/// Adapters of random sizes that take random times to arrive.
+class SimulatedAdapters : public RowQueue::Adapters {
+ public:
+  struct Adapter {
+    int64_t num_bytes;
+    AdapterStage stage = AdapterStage::kStored;
+    int num_steps = 0;  // until it arrives
+    std::shared_ptr<const int32_t> slot{};
+    uint64_t last_used = 0;
+  };
+
+  SimulatedAdapters(const std::map<RequestId, Job>& jobs, const AdapterBounds& bounds, int count)
+      : jobs_(jobs), bounds_(bounds) {
+    for (int i = 0; i < count; ++i) {
+      adapters.push_back({.num_bytes = testing::random_int(1, bounds.memory_bytes)});
+    }
+    schedule_.reserve(adapters.size(), kMaxScheduledRows, kMaxScheduledRows);
+  }
+
+  std::span<const Admission> schedule(std::span<const Sequence* const> waiting) noexcept override {
+    schedule_.clear();
+    for (const Adapter& each : adapters) {
+      schedule_.adapters.push_back({.num_bytes = each.num_bytes,
+                                    .stage = each.stage,
+                                    .num_running = num_running(each),
+                                    .last_used = each.last_used});
+    }
+    for (const Sequence* row : waiting) {
+      const auto begin = static_cast<int32_t>(schedule_.uses.size());
+      const int32_t adapter = jobs_.at(row->id).adapter;
+      if (adapter >= 0) schedule_.uses.push_back(adapter);
+      schedule_.rows.push_back({begin, static_cast<int32_t>(schedule_.uses.size())});
+    }
+    schedule_adapters(schedule_, bounds_);
+    for (const int32_t i : schedule_.evicts) adapters[size_t(i)].stage = AdapterStage::kStored;
+    for (const int32_t i : schedule_.evicts) adapters[size_t(i)].slot = nullptr;
+    for (const int32_t i : schedule_.brings) begin_load(i, AdapterStage::kMoving);
+    for (const int32_t i : schedule_.reads) begin_load(i, AdapterStage::kReading);
+    return schedule_.admissions;
+  }
+  void take(Sequence& row) override {
+    const int32_t adapter = jobs_.at(row.id).adapter;
+    if (adapter < 0) return;
+    Adapter& taken = adapters[size_t(adapter)];
+    EXPECT_NE(taken.slot, nullptr) << "it starts without its adapter";
+    taken.last_used = ++num_uses_;
+    row.adapters.weights.push_back(taken.slot);
+    row.adapters.slot = adapter;
+  }
+  [[nodiscard]] Digest content(const Sequence& row) const noexcept override {
+    return {static_cast<uint64_t>(jobs_.at(row.id).adapter + 1), 0};
+  }
+
+  /// Time goes on; the bounds hold.
+  void step() {
+    int64_t num_bytes = 0, num_used = 0;
+    for (Adapter& each : adapters) {
+      const bool arrives = each.num_steps > 0 && --each.num_steps == 0;
+      if (arrives && each.stage == AdapterStage::kReading) {
+        each.stage = AdapterStage::kStaged;
+      } else if (arrives) {
+        each.stage = AdapterStage::kResident;
+        each.slot = std::make_shared<const int32_t>(0);
+      }
+      const bool is_in =
+          each.stage == AdapterStage::kResident || each.stage == AdapterStage::kMoving;
+      num_bytes += is_in ? each.num_bytes : 0;
+      num_used += num_running(each) > 0 ? 1 : 0;
+    }
+    ASSERT_LE(num_bytes, bounds_.memory_bytes);
+    ASSERT_LE(num_used, bounds_.step_adapters);
+  }
+
+  std::vector<Adapter> adapters;
+
+ private:
+  static int64_t num_running(const Adapter& adapter) {
+    return adapter.slot == nullptr ? 0 : static_cast<int64_t>(adapter.slot.use_count()) - 1;
+  }
+  void begin_load(int32_t i, AdapterStage stage) {
+    adapters[size_t(i)].stage = stage;
+    adapters[size_t(i)].num_steps = static_cast<int>(testing::random_int(1, 4));
+  }
+
+  const std::map<RequestId, Job>& jobs_;
+  AdapterBounds bounds_;
+  AdapterSchedule schedule_;
+  uint64_t num_uses_ = 0;
+};
+
+class Simulation {
+ public:
+  explicit Simulation(bool has_two_paths)
+      : pool_(testing::random_int(8, 40)),
+        prefixes_(pool_, kPageSize),
+        adapters_(jobs_, {.memory_bytes = 100, .step_adapters = testing::random_int(1, 3)}, 5),
+        queue_(pool_,
+               {.max_batch = static_cast<int>(testing::random_int(1, 12)),
+                .page_size = kPageSize,
+                .reserves_longest = testing::random_int(0, 4) == 0,
+                .has_two_paths = has_two_paths},
+               &adapters_, testing::random_int(0, 4) == 0 ? nullptr : &prefixes_),
+        has_two_paths_(has_two_paths),
+        chunk_(testing::random_int(1, 20)),
+        values_(static_cast<size_t>(pool_.num_pages() * kPageSize)) {}
+
+  void run(int64_t num_jobs) {
+    int64_t num_idle = 0;
+    while (num_ended < num_jobs) {
+      for (int64_t i = testing::random_int(0, 2); i > 0 && std::ssize(jobs_) < num_jobs; --i) {
+        submit();
+      }
+      for (Sequence& each : queue_.running()) {
+        if (testing::random_int(0, 40) == 0) queue_.set_paused(each, !each.is_paused);
+      }
+      if (testing::random_int(0, 60) == 0) go_on_all();
+      const auto before = ids_of(queue_.running());
+      queue_.admit();
+      ASSERT_NO_FATAL_FAILURE(check_order(before));
+      adapters_.step();
+      const RequestId oldest = oldest_running();
+      queue_.prepare_step();
+      if (oldest >= 0) {
+        ASSERT_NE(find(queue_.running(), oldest), nullptr) << "the oldest was parked";
+      }
+      schedule_step(step_, queue_.running(), {.prefill_chunk = chunk_});
+      ++num_steps;
+      num_idle = step_.rows.empty() ? num_idle + 1 : 0;
+      if (num_idle > 20) go_on_all();
+      ASSERT_LT(num_idle, 60) << "rows wait, none runs";
+      ASSERT_NO_FATAL_FAILURE(compute());
+      queue_.ended().clear();
+    }
+    go_on_all();
+    EXPECT_EQ(pool_.num_free(), pool_.num_pages());
+    EXPECT_EQ(pool_.num_unused(), prefixes_.num_entries());
+    parkings += queue_.counts().parkings;
+    cached_tokens += queue_.counts().cached_tokens;
+  }
+
+  static inline int64_t num_steps = 0, parkings = 0, cached_tokens = 0;
+
+ private:
+  static constexpr int64_t kPageSize = 4;
+
+  void submit() {
+    Job job;
+    const int64_t room = pool_.num_pages() * kPageSize;
+    const int64_t num_prompt = testing::random_int(1, room / testing::random_int(2, 8));
+    for (int64_t i = 0; i < num_prompt; ++i) {
+      job.prompt.push_back(testing::random_int(0, 30) == 0 ? 1 : 0);
+    }
+    job.max_tokens = testing::random_int(num_prompt + 1, room + 1);
+    job.adapter = static_cast<int32_t>(testing::random_int(-2, 4));
+    if (job.adapter < 0) job.adapter = -1;
+    if (job.adapter >= 0) job.keys_from = testing::random_int(0, 1) * testing::random_int(0, 30);
+    job.salt = testing::random_int(0, 5) == 0 ? 1 : 0;
+    const auto id = static_cast<RequestId>(jobs_.size());
+    Sequences one = RowQueue::make_row(id);
+    Sequence& row = one.front();
+    row.tokens = job.prompt;
+    row.request.prompt_tokens = num_prompt;
+    row.request.max_tokens = job.max_tokens;
+    row.request.salt = {job.salt, 0};
+    row.adapters.keys_from = job.keys_from;
+    jobs_.emplace(id, std::move(job));
+    queue_.wait(std::move(one));
+  }
+
+  void go_on_all() {
+    for (const auto& [id, job] : jobs_) {
+      if (Sequence* row = queue_.find(id)) queue_.set_paused(*row, false);
+    }
+  }
+
+  static std::vector<RequestId> ids_of(const Sequences& rows) {
+    std::vector<RequestId> ids;
+    for (const Sequence& row : rows) ids.push_back(row.id);
+    return ids;
+  }
+  static const Sequence* find(const Sequences& rows, RequestId id) {
+    const auto place = std::ranges::find(rows, id, &Sequence::id);
+    return place == rows.end() ? nullptr : &*place;
+  }
+  [[nodiscard]] RequestId oldest_running() {
+    const auto place = std::ranges::find(queue_.running(), false, &Sequence::is_paused);
+    return place == queue_.running().end() ? -1 : place->id;
+  }
+
+  /// None that has just started has overtaken one of the same adapter.
+  void check_order(const std::vector<RequestId>& before) {
+    for (const Sequence& started : queue_.running()) {
+      if (std::ranges::find(before, started.id) != before.end()) continue;
+      for (const Sequence& waiting : queue_.waiting()) {
+        const bool are_equal = jobs_.at(waiting.id).adapter == jobs_.at(started.id).adapter;
+        ASSERT_FALSE(are_equal && !waiting.is_paused && waiting.id < started.id);
+      }
+    }
+  }
+
+  uint64_t& value(const Sequence& row, int64_t position) {
+    const PageId page = row.cache.pages.ids()[size_t(position / kPageSize)];
+    return values_[size_t(page) * kPageSize + size_t(position % kPageSize)];
+  }
+
+  void compute() {
+    ASSERT_GE(pool_.num_free(), 0);
+    for (RowStep& part : step_.rows) {
+      Sequence& row = *part.sequence;
+      const Job& job = jobs_.at(row.id);
+      row.cache.pages.grow_to(pages_for(part.first + part.count, kPageSize));
+      for (int64_t i = part.first; i < part.first + part.count; ++i) {
+        const uint64_t before = i == 0 ? job.salt : value(row, i - 1);
+        value(row, i) = next_value(before, row.tokens[size_t(i)], has_two_paths_ && part.decodes,
+                                   i < job.keys_from ? -1 : job.adapter);
+      }
+      row.cache.num_cached += part.count;
+    }
+    for (RowStep& part : step_.rows) {
+      Sequence& row = *part.sequence;
+      queue_.add_computed(row, part.first + part.count);
+      if (part.num_logits == 0) continue;
+      row.tokens.push_back(drawn_from(value(row, part.first + part.count - 1)));
+      row.answer.completion.token_ids.push_back(row.tokens.back());
+      if (std::ssize(row.tokens) < row.request.max_tokens) continue;
+      ASSERT_EQ(row.tokens, alone(jobs_.at(row.id), has_two_paths_)) << "request " << row.id;
+      queue_.end(row, FinishReason::kLength);
+      ++num_ended;
+    }
+  }
+
+  std::map<RequestId, Job> jobs_;
+  PagePool pool_;
+  PrefixCache prefixes_;
+  SimulatedAdapters adapters_;
+  RowQueue queue_;
+  bool has_two_paths_;
+  int64_t chunk_;
+  std::vector<uint64_t> values_;
+  StepSchedule step_;
+  int64_t num_ended = 0;
+};
+
+/// No request starves, none deadlocks, the oldest is never parked, equals keep their order, neither
+/// pages nor adapters exceed their bounds, and no request's tokens depend on any of it.
+TEST(RowLife, RandomRequestsEndWithTheTokensThatTheyHaveAlone) {
+  constexpr int64_t kNumSteps = 100000;
+  for (int i = 0; Simulation::num_steps < kNumSteps; ++i) {
+    Simulation simulation(i % 2 == 1);
+    ASSERT_NO_FATAL_FAILURE(simulation.run(60)) << "simulation " << i;
+  }
+  EXPECT_GT(Simulation::parkings, 500);
+  EXPECT_GT(Simulation::cached_tokens, 2000);
+}
+
+}  // namespace
+}  // namespace heddle
