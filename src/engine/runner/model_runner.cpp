@@ -9,7 +9,7 @@
 #include "heddle/core/error.h"
 #include "heddle/ops/sampling.h"
 
-#include "core/launches_block.h"
+#include "core/environment.h"
 #include "engine/options/available_memory.h"
 #include "engine/options/room_for.h"
 #include "engine/rows/scheduler.h"
