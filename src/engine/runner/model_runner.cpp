@@ -123,6 +123,7 @@ void ModelRunner::add_adapter(AdapterData& adapter) {
     adapters_.add(adapter);
   } catch (...) {
     adapter.moving.reset();
+    adapter.forget_digest_if_stored();
     throw;
   }
 }
