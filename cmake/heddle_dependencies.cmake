@@ -57,10 +57,10 @@ if(NOT HEDDLE_GPU_CHECK)
   heddle_need(pkg-config pkg-config PkgConfig_FOUND)
   heddle_find_module(libpcre2-dev PCRE2 PCRE2 libpcre2-8 10.42)
   heddle_find_module(libutf8proc-dev utf8proc UTF8PROC libutf8proc 2.6)  # what 2.8 calls itself
+  heddle_find_module(libxxhash-dev xxHash XXHASH libxxhash 0.8)  # its header alone
   if(HEDDLE_BUILD_APPS)
     heddle_find_package(libcli11-dev CLI11 CLI11 2.1)
     heddle_find_package(libspdlog-dev spdlog spdlog 1.10)
-    heddle_find_module(libxxhash-dev xxHash XXHASH libxxhash 0.8)
     heddle_find_module(libedit-dev libedit EDIT libedit 3.1)
     if(HEDDLE_BUILD_SERVER)
       heddle_find_package(libssl-dev OpenSSL OpenSSL 3.0)

@@ -24,7 +24,7 @@ in_list() {
   for package in "$@"; do grep -qE "^build +$package\$" "$source/tools/packages.txt" || fail "$package is not in packages.txt"; done
 }
 
-packages=(libhwy-dev libdlpack-dev libboost1.81-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libcli11-dev libspdlog-dev libxxhash-dev libedit-dev
+packages=(libhwy-dev libdlpack-dev libboost1.81-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libxxhash-dev libcli11-dev libspdlog-dev libedit-dev
   libbenchmark-dev libgtest-dev)
 disabled=()
 for name in HWY Boost nlohmann_json CLI11 spdlog benchmark GTest; do disabled+=("-DCMAKE_DISABLE_FIND_PACKAGE_$name=ON"); done
@@ -33,8 +33,8 @@ refused "${packages[@]}" "apt-get install ${packages[*]}" -- "${disabled[@]}" -D
 in_list "${packages[@]}" pkg-config
 
 # The Python module needs less.
-refused "needs Highway 1.0.3, DLPack, Boost 1.81, PCRE2 10.42, utf8proc 2.6 (missing or too old)" \
-  "apt-get install libhwy-dev libdlpack-dev libboost1.81-dev libpcre2-dev libutf8proc-dev\`, then run pip again" -- \
+refused "needs Highway 1.0.3, DLPack, Boost 1.81, PCRE2 10.42, utf8proc 2.6, xxHash 0.8 (missing or too old)" \
+  "apt-get install libhwy-dev libdlpack-dev libboost1.81-dev libpcre2-dev libutf8proc-dev libxxhash-dev\`, then run pip again" -- \
   -DSKBUILD=2 "${disabled[@]}" -DHEDDLE_DLPACK=
 
 # Of tools/build, and so of make, it is the last line.

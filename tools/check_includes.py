@@ -34,7 +34,7 @@ LAYERS = {
     "include/heddle/ops": (["include/heddle/core"], []),
     "include/heddle/engine": (["include/heddle/core"], []),
     "include/heddle": (["include/heddle/core", "include/heddle/ops"], ["dlpack"]),
-    "src/core": (["include/heddle"], ["system"]),
+    "src/core": (["include/heddle"], ["xxhash", "system"]),
     "src/cpu": (["include/heddle/core", "src/core"], ["highway", "system"]),
     "src/cuda": (["include/heddle/core", "include/heddle/config.h", "src/core"], ["cuda", "system"]),
     "X_c": (["include/heddle", "src/capi", "src/engine/thread/engine_thread.h", "src/engine/test", "src/engine/bindings/test",
@@ -78,7 +78,7 @@ LAYERS = {
                             "src/engine/face/engine_options.h", "src/engine/options/available_memory.h", "src/engine/options/weight_options.h", "src/files", "src/model/weights",
                             "src/model/source", "src/cuda/check.h", "src/testing/bench/plain_reads_cuda.h"],
                           ["cli11", "spdlog", "json", "benchmark", "cuda", "system"]),
-    "apps": (["include/heddle", "src/files/edit_distance.h", *JSON], ["cli11", "spdlog", "xxhash", "edit", "system"]),
+    "apps": (["include/heddle", "src/core/digest.h", "src/files/edit_distance.h", *JSON], ["cli11", "spdlog", "edit", "system"]),
     "examples": (["include/heddle"], []),
     "tests": (["include/heddle", "src"], ["gtest", "json", "dlpack", "system"]),
 }

@@ -2,7 +2,7 @@
 
 #include "heddle/core/error.h"
 
-#include "core/launches_block.h"
+#include "core/environment.h"
 #include "core/scoped_operation.h"
 
 namespace heddle::cuda {

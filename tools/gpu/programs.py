@@ -78,7 +78,7 @@ def why_not_imported(python, modules, environment):
 def why_no_families(folder, python):
     """What the tests of families lack, None where they can run."""
     if not (folder / MODEL_LOGITS).exists():
-        return "heddle_model_logits was not built: it needs Highway, Boost, nlohmann-json, PCRE2 and utf8proc"
+        return "heddle_model_logits was not built: it needs Highway, Boost, nlohmann-json, PCRE2, utf8proc and xxHash"
     return why_not_imported(python, "ml_dtypes, numpy, peft, pytest, safetensors, torch, transformers", {})
 
 

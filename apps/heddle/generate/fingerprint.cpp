@@ -4,14 +4,15 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <memory>
 #include <set>
+#include <span>
+#include <string_view>
 #include <tuple>
-#include <xxhash.h>
 
 #include "heddle/core/device.h"
 #include "heddle/core/error.h"
 
+#include "core/digest.h"
 #include "files/json_text.h"
 #include "files/json_value.h"
 
@@ -22,13 +23,10 @@ using files::JsonArray;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
+/// Without a secret and without lengths: the digits are in files of answers.
 class Hash {
  public:
-  Hash() : state_(XXH3_createState(), &XXH3_freeState) { XXH3_128bits_reset(state_.get()); }
-
-  void add(const std::string& bytes) {
-    XXH3_128bits_update(state_.get(), bytes.data(), bytes.size());
-  }
+  void add(std::string_view bytes) { hasher_.add(std::as_bytes(std::span(bytes))); }
 
   /// At most `count` bytes of the file, from `begin` on.
   void add_file(const std::string& path, int64_t begin, int64_t count) {
@@ -39,23 +37,22 @@ class Hash {
     file.seekg(begin);
     std::string part(static_cast<size_t>(kMiB), '\0');
     while (count > 0 && file.read(part.data(), std::min(count, kMiB)).gcount() > 0) {
-      XXH3_128bits_update(state_.get(), part.data(), static_cast<size_t>(file.gcount()));
+      add(std::string_view(part).substr(0, static_cast<size_t>(file.gcount())));
       count -= file.gcount();
     }
     HEDDLE_CHECK(!file.bad() && file.is_open(), path, ": cannot read it");
   }
 
   std::string digits() const {
-    const XXH128_hash_t value = XXH3_128bits_digest(state_.get());
+    const Digest digest = hasher_.digest();
     char text[33];
-    std::snprintf(text, sizeof text, "%016llx%016llx",
-                  static_cast<unsigned long long>(value.high64),
-                  static_cast<unsigned long long>(value.low64));
+    std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(digest.high),
+                  static_cast<unsigned long long>(digest.low));
     return text;
   }
 
  private:
-  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
+  Hasher hasher_;
 };
 
 std::string hash_of_model(const std::vector<std::string>& files) {

@@ -167,6 +167,7 @@ void AdapterTiers::drop(KnownAdapter& known) noexcept {
 void AdapterTiers::drop_host_copy(KnownAdapter& known) noexcept {
   if (!known.data.host) return;
   known.data.host.reset();
+  known.data.forget_digest_if_stored();
   host_.remove(known);
 }
 
@@ -194,6 +195,7 @@ bool AdapterTiers::make_host_room(const KnownAdapter& known, AdapterData& last) 
     }
     if (oldest == nullptr) return false;
     last.host = std::exchange(oldest->data.host, std::nullopt);
+    oldest->data.forget_digest_if_stored();
     host_.remove(*oldest);
   }
   return true;

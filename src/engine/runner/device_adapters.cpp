@@ -8,6 +8,7 @@
 
 #include "engine/options/room_for.h"
 #include "engine/runner/engine_context.h"
+#include "model/adapters/adapter_digest.h"
 #include "model/adapters/finite_values.h"
 
 namespace heddle {
@@ -51,6 +52,7 @@ AdapterData DeviceAdapters::prepare(const model::Adapter& adapter) const {
   const ExecContext ctx = context_.loading();
   const model::DecoderWeights& weights = model_.weights();
   model::check_finite(adapter, rounded_to());
+  const Digest digest = model::content_digest(adapter);
   return room_for("the adapter", kLessOnDevice, [&] {
     return AdapterData{
         .moving = {{.layers = tables_.layers.prepare(ctx, adapter, affines_of(ctx, adapter)),
@@ -58,7 +60,8 @@ AdapterData DeviceAdapters::prepare(const model::Adapter& adapter) const {
                         ctx, adapter, weights.embedding, weights.output, model_.config().tied_head,
                         weights.activations),
                     .arrived = {}}},
-        .max_rank = max_rank_of(adapter)};
+        .max_rank = max_rank_of(adapter),
+        .digest = digest};
   });
 }
 
@@ -71,6 +74,7 @@ AdapterData DeviceAdapters::stage(const model::Adapter& adapter, AdapterData old
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext ctx = context_.loading();
   model::check_finite(adapter, rounded_to());
+  const Digest digest = model::content_digest(adapter);
   const auto memory = [&](size_t num_bytes) {
     const bool is_as_large = old.host && old.host->num_bytes() == num_bytes;
     StagingBytes reused = old.host ? old.host->release() : StagingBytes();
@@ -83,7 +87,8 @@ AdapterData DeviceAdapters::stage(const model::Adapter& adapter, AdapterData old
                   "a smaller adapter_host_memory (--adapter-host-memory)", [&] {
                     return AdapterData{.host = tables_.layers.stage(
                                            ctx, adapter, affines_of(ctx, adapter), memory),
-                                       .max_rank = max_rank_of(adapter)};
+                                       .max_rank = max_rank_of(adapter),
+                                       .digest = digest};
                   });
 }
 
@@ -127,6 +132,7 @@ void DeviceAdapters::remove(AdapterData& adapter) noexcept {
   tables_.layers.remove(context_.exec(), *adapter.slot);
   tables_.vocabularies.put(*adapter.slot, {});
   adapter.slot = nullptr;
+  adapter.forget_digest_if_stored();
 }
 
 }  // namespace heddle

@@ -10,6 +10,7 @@
 
 #include "core/device_graph.h"
 #include "core/device_pool.h"
+#include "core/digest.h"
 #include "model/adapters/lora_tables.h"
 #include "model/decoder/decoder.h"
 
@@ -43,11 +44,16 @@ struct AdapterData {
   std::optional<Moving> moving{};
   WeightsHold slot{};  // of kResident
   int max_rank = 0;    // that it takes up in the tables
+  Digest digest{};     // of the weights (model::content_digest); of kStored zero
 
   [[nodiscard]] AdapterStage stage() const {
     if (slot != nullptr) return AdapterStage::kResident;
     if (moving) return AdapterStage::kMoving;
     return host ? AdapterStage::kStaged : AdapterStage::kStored;
+  }
+  /// To be called after weights were dropped: the files may have others when they are next read.
+  void forget_digest_if_stored() noexcept {
+    if (stage() == AdapterStage::kStored) digest = {};
   }
 };
 

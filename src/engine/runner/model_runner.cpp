@@ -9,7 +9,7 @@
 #include "heddle/core/error.h"
 #include "heddle/ops/sampling.h"
 
-#include "core/launches_block.h"
+#include "core/environment.h"
 #include "engine/options/available_memory.h"
 #include "engine/options/room_for.h"
 #include "engine/rows/scheduler.h"
@@ -131,6 +131,7 @@ void ModelRunner::add_adapter(AdapterData& adapter) {
     adapters_.add(adapter);
   } catch (...) {
     adapter.moving.reset();
+    adapter.forget_digest_if_stored();
     throw;
   }
 }

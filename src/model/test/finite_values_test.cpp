@@ -1,16 +1,13 @@
 #include "model/adapters/finite_values.h"
 
-#include <cstring>
 #include <limits>
-#include <list>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "heddle/core/dispatch.h"
-
 #include "expect_error.h"
+#include "model/test/fake_adapter.h"
 #include "random.h"
 
 namespace heddle::model {
@@ -19,43 +16,6 @@ namespace {
 constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-class FakeAdapter final : public Adapter {
- public:
-  FakeAdapter() : Adapter("dir") {}
-  void check_fits(const ModelDims& /*dims*/) const override {}
-  [[nodiscard]] std::vector<std::string> warnings(const ModelDims& /*dims*/) const override {
-    return {};
-  }
-
-  /// A tensor of ones, one of which is another value.
-  StoredValues tensor(const char* name, DType dtype, int64_t rows, int64_t columns, int64_t at = -1,
-                      float value = 1.0f) {
-    // After a byte, so that no address is aligned.
-    auto& bytes = memory_.emplace_back(
-        static_cast<size_t>(rows * columns) * heddle::size_of(dtype) + 1, std::byte{});
-    dispatch_dtype<float, half, bfloat16>(dtype, "a test", [&]<class T>() {
-      for (int64_t i = 0; i < rows * columns; ++i) {
-        const T element = from_float<T>(i == at ? value : 1.0f);
-        std::memcpy(bytes.data() + 1 + i * int64_t{sizeof(T)}, &element, sizeof(T));
-      }
-    });
-    return {dtype, rows, columns, bytes.data() + 1, name};
-  }
-  AdapterPair& add_pair(const StoredValues& a, const StoredValues& b) {
-    AdapterPair pair;
-    pair.rank = a.rows, pair.in_features = a.columns, pair.out_features = b.rows;
-    pair.dtype = a.dtype;
-    pair.a = a.data, pair.b = b.data;
-    pair.a_name = a.name, pair.b_name = b.name;
-    return pairs_.emplace_back(pair);
-  }
-  VocabularyPart& of_embedding() { return embedding_; }
-  VocabularyPart& of_head() { return head_; }
-
- private:
-  std::list<std::vector<std::byte>> memory_;
-};
 
 TEST(FiniteValues, EveryPlaceOfAMatrixIsLookedAt) {
   for (const DType dtype : kTypes) {
