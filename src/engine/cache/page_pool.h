@@ -49,7 +49,7 @@ class ReservedPages {
 };
 
 /// Which pages of the KV cache are in use, kept or free. A kept page has contents that may be
-/// shared again: its keeper, the prefix cache, has it also when no one else does. Such a page counts
+/// shared again: its keeper, the prefix cache, has it also when it has no owner. Such a page counts
 /// as free, since the keeper evicts it when there is no other. Of the others the one freed last is
 /// allocated first, so that the memory in use stays small. Outlives the reservations.
 class PagePool {
@@ -67,8 +67,7 @@ class PagePool {
 
   /// max_listed: pages of all owners together, each counted for each of its owners; at least
   /// num_pages.
-  explicit PagePool(int64_t num_pages,
-                    int64_t max_listed = std::numeric_limits<int64_t>::max())
+  explicit PagePool(int64_t num_pages, int64_t max_listed = std::numeric_limits<int64_t>::max())
       : num_pages_(num_pages), max_listed_(max_listed) {}
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
@@ -107,11 +106,11 @@ class PagePool {
   void remove_owner(PageId page) noexcept;
 
   int64_t num_pages_, max_listed_;
-  int64_t num_listed_ = 0;    // reserved, each for each of its owners
-  int64_t num_in_use_ = 0;    // that have an owner
-  int64_t num_promised_ = 0;  // reserved, but not allocated yet
-  int64_t num_unused_ = 0;    // kept, without an owner
-  int64_t next_ = 0;          // pages from here on were never allocated
+  int64_t num_listed_ = 0;        // reserved, each for each of its owners
+  int64_t num_in_use_ = 0;        // that have an owner
+  int64_t num_promised_ = 0;      // reserved, but not allocated yet
+  int64_t num_unused_ = 0;        // kept, without an owner
+  int64_t next_ = 0;              // pages from here on were never allocated
   std::vector<State> states_;     // [next_]; room for all that may be allocated
   std::vector<PageId> released_;  // that are free and not kept; room as of states_
   Keeper* keeper_ = nullptr;

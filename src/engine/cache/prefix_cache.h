@@ -16,8 +16,8 @@ namespace heddle {
 /// What the keys and values of a sequence's positions depend on.
 struct PrefixKey {
   std::span<const int32_t> tokens;
-  Digest salt{};           // sequences of other salts have other pages
-  Digest adapters{};       // that act on the positions from acts_from on
+  Digest salt{};      // sequences of other salts have other pages
+  Digest adapters{};  // that act on the positions from acts_from on
   int64_t acts_from = 0;
 };
 
@@ -112,9 +112,9 @@ class PrefixCache final : private PagePool::Keeper {
   int64_t page_size_;
   uint64_t age_ = 0;
   std::vector<Entry> entries_;
-  std::vector<int32_t> tokens_;        // [entries_.size(), page_size]
-  std::vector<int32_t> entry_of_page_;  // [pages that were ever kept]
-  int32_t free_ = kNone;               // first of the entries that are not in use
+  std::vector<int32_t> tokens_;              // [entries_.size(), page_size]
+  std::vector<int32_t> entry_of_page_;       // [pages that were ever kept]
+  int32_t free_ = kNone;                     // first of the entries that are not in use
   int32_t oldest_ = kNone, newest_ = kNone;  // unused pages
   int64_t num_entries_ = 0;
   boost::unordered_flat_map<uint64_t, int32_t> by_hash_;

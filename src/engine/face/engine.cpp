@@ -117,7 +117,8 @@ void Engine::State::reserve_adjustments() {
   } catch (const std::exception& failure) {
     for (auto next = queue.running().begin(); next != queue.running().end();) {
       Sequence& sequence = *next++;
-      if (sequence.adjustment != nullptr && !sequence.cache.has_run) queue.fail(sequence, failure_of(failure));
+      if (sequence.adjustment != nullptr && !sequence.cache.has_run)
+        queue.fail(sequence, failure_of(failure));
     }
   }
 }

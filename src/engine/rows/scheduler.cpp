@@ -54,9 +54,9 @@ void schedule_step(StepSchedule& step, Sequences& running, const StepBounds& bou
       restart_above(bounds.recompute_above, sequence);
       if (sequence.decodes() != decodes) continue;
       const RowCache& cache = sequence.cache;
-      int64_t count = (decodes ? std::min(cache.num_cached + 1, sequence.num_tokens())
-                               : cache.prefill_length) -
-                      cache.num_cached;
+      int64_t count =
+          (decodes ? std::min(cache.num_cached + 1, sequence.num_tokens()) : cache.prefill_length) -
+          cache.num_cached;
       if (!decodes && count > 1) {
         count = std::min(count, chunk);
         chunk -= count;

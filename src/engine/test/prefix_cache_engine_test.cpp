@@ -242,8 +242,8 @@ TEST_F(EnginePrefixes, ParkedRequestsHaveTheBitsOfThoseThatRunThrough) {
   Engine probe = engine_with({.max_batch = 1});
   const int64_t page_bytes = probe.options().kv_memory / probe.load().num_pages;
   for (const bool prefix_cache : {true, false}) {
-    Engine engine = engine_with(
-        {.max_batch = 6, .kv_memory = 18 * page_bytes, .prefix_cache = prefix_cache});
+    Engine engine =
+        engine_with({.max_batch = 6, .kv_memory = 18 * page_bytes, .prefix_cache = prefix_cache});
     std::vector<Request> requests;
     for (int i = 0; i < 12; ++i) {
       Request request = request_of(tokens(4 + i), i % 3 == 0 ? "" : (i % 3 == 1 ? "a" : "b"), 40);

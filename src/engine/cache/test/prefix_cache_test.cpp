@@ -198,7 +198,7 @@ TEST_F(PrefixCacheTest, AClaimedPageIsWaitedForUntilItIsComputedOrGivenUp) {
   EXPECT_EQ(run({tokens}), 3);
 }
 
-/// A row that has waited for nobody computes a page that another one has claimed.
+/// A row that has not waited computes a page that another one has claimed.
 TEST_F(PrefixCacheTest, AClaimIsItsOwnersToFulfil) {
   Row owner{tokens}, other{tokens};
   EXPECT_EQ(start(owner, 3), 0);

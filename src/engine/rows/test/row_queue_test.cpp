@@ -182,8 +182,8 @@ TEST(RowQueue, ParksTheYoungestWhenPagesRunOutAndGoesOnWithIt) {
 /// On a device of two paths it decodes what it has drawn once more.
 TEST(RowQueue, AParkedRowPrefillsItsPromptAloneWhereDrawnTokensHaveOtherBits) {
   PagePool pages(10);
-  RowQueue queue(pages, {.max_batch = 8, .page_size = 4, .reserves_longest = false,
-                         .has_two_paths = true});
+  RowQueue queue(
+      pages, {.max_batch = 8, .page_size = 4, .reserves_longest = false, .has_two_paths = true});
   for (RequestId id = 0; id < 2; ++id) queue.wait(row_of(id, 4, 33));
   queue.admit();
   while (queue.running().size() > 1) {
