@@ -12,6 +12,7 @@
 
 #include "engine/adapters/test/adapter_folder_case.h"
 #include "expect_error.h"
+#include "files/file_stamps.h"
 
 namespace heddle {
 namespace {
