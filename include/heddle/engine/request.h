@@ -215,8 +215,8 @@ struct Completion {
   std::vector<int32_t> prompt_top_token_ids{};
   std::vector<float> prompt_top_logprobs{};
   int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;  // of these: the prefix cache had their keys and values
-  std::vector<int32_t> prompt_token_ids{};          // with tell_tokens
+  int64_t cached_tokens = 0;                // of these: the prefix cache had their keys and values
+  std::vector<int32_t> prompt_token_ids{};  // with tell_tokens
   std::shared_ptr<const TokenTexts> token_texts{};  // with tell_tokens
   std::string stop{};       // the stop string that ended the answer; empty: none did
   int32_t stop_token = -1;  // the one of stop_token_ids that ended it; -1: none did
