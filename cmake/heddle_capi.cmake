@@ -1,7 +1,7 @@
 # The C interfaces. Of the ops, src/capi and their X_c.cpp: libheddle_c.so with the C functions as its only symbols, for other
 # languages, and libheddle_c.a to be linked together with libheddle.a. Their tests, src/capi/test, are programs test_capi and
 # test_capi_cuda.
-# Of the engine, src/engine/bindings/engine_c.cpp: heddle_c_engine() below.
+# Of the engine, src/engine/bindings/*_c.cpp: heddle_c_engine() below.
 
 block()
   set(BUILD_SHARED_LIBS OFF)
@@ -48,7 +48,9 @@ function(heddle_c_engine)
   file(STRINGS ${header} version REGEX "define HEDDLE_ENGINE_ABI_VERSION")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
   string(REGEX REPLACE ".* ([0-9]+)$" "\\1" version "${version}")
-  add_library(heddle_c_engine SHARED ${PROJECT_SOURCE_DIR}/src/engine/bindings/engine_c.cpp ${PROJECT_SOURCE_DIR}/src/capi/last_error.cpp)
+  set(folder ${PROJECT_SOURCE_DIR}/src/engine/bindings)
+  add_library(heddle_c_engine SHARED ${folder}/engine_c.cpp ${folder}/engine_arguments_c.cpp
+    ${PROJECT_SOURCE_DIR}/src/capi/last_error.cpp)
   target_link_libraries(heddle_c_engine PRIVATE ${HEDDLE_PROGRAM_ENGINE} heddle_flags)
   target_link_options(heddle_c_engine PRIVATE -Wl,--version-script=${symbols})
   target_include_directories(heddle_c_engine PRIVATE ${PROJECT_SOURCE_DIR}/src

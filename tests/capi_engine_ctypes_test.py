@@ -23,7 +23,7 @@ class String(Structure):
 
 class Options(Structure):
     _fields_ = [("device", String)] + [(name, c_int32) for name in ("max_batch", "num_threads", "page_size", "prefill_chunk")] + [
-        ("max_context", c_int64), ("kv_memory", c_int64), ("kv_type", String), ("weights", String), ("adapter_dir", String),
+        ("max_context", c_int64), ("kv_memory", c_int64), ("prefix_cache", c_bool), ("admit", String), ("kv_type", String), ("weights", String), ("adapter_dir", String),
         ("adapter_memory", c_int64), ("adapter_host_memory", c_int64), ("max_batch_adapters", c_int64),
         ("max_batch_adapter_bytes", c_int64), ("generation_config", String), ("on_load", c_void_p), ("user_data", c_void_p),
         ("strict", c_bool), ("on_warning", c_void_p)]
@@ -51,7 +51,12 @@ class Event(Structure):
                 ("top_token_ids", POINTER(c_int32)), ("top_logprobs", POINTER(c_float)), ("num_top_logprobs", c_size_t),
                 ("prompt_logprobs", POINTER(c_float)), ("num_prompt_logprobs", c_size_t),
                 ("prompt_top_token_ids", POINTER(c_int32)), ("prompt_top_logprobs", POINTER(c_float)), ("num_prompt_top_logprobs", c_size_t),
-                ("prompt_tokens", c_int64), ("stop", String), ("stop_token", c_int32), ("wait_seconds", c_double), ("error", String), ("error_code", c_int32)]
+                ("prompt_tokens", c_int64), ("cached_tokens", c_int64), ("stop", String), ("stop_token", c_int32), ("wait_seconds", c_double), ("error", String), ("error_code", c_int32)]
+
+
+class Load(Structure):
+    _fields_ = [(name, c_int64) for name in ("num_waiting", "num_running", "num_pages", "num_free_pages", "num_cached_pages", "num_parked",
+                                             "num_adapters", "adapter_bytes")]
 
 
 CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Event))
@@ -70,7 +75,7 @@ class Request(Structure):
                 ("allowed_token_ids", POINTER(c_int32)), ("num_allowed_token_ids", c_size_t), ("include_stop", c_bool),
                 ("skip_special_tokens", c_bool), ("truncate_prompt_tokens", c_int64), ("continue_final_message", c_bool),
                 ("add_special_tokens", c_int32), ("top_logprobs", c_int32), ("prompt_logprobs", c_bool),
-                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t),
+                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("cache_salt", String),
                 ("on_event", CALLBACK), ("user_data", c_void_p)]
 
 
@@ -89,6 +94,7 @@ def open_library(path):
         "add_adapter": [c_void_p, String, String, c_bool], "remove_adapter": [c_void_p, String],
         "submit_each": [c_void_p, POINTER(Request), POINTER(Variant), c_size_t, POINTER(c_int64)],
         "submit": [c_void_p, POINTER(Request), POINTER(c_int64)], "cancel": [c_void_p, c_int64, POINTER(c_bool)],
+        "get_load": [c_void_p, POINTER(Load)], "reset_prefix_cache": [c_void_p],
         "poll": [c_void_p, c_int64, POINTER(POINTER(Event))], "event_destroy": [POINTER(Event)],
     }
     for name, types in arguments.items():
@@ -101,7 +107,7 @@ def taken(event):
     text = lambda s: ctypes.string_at(s.data, s.size).decode() if s.size else ""
     return dict(request=event.request, text=text(event.text), reason=event.finish_reason, answer=text(event.answer),
                 token_ids=event.token_ids[:event.num_tokens], logprobs=event.logprobs[:event.num_tokens], error=text(event.error),
-                code=event.error_code)
+                code=event.error_code, prompt_tokens=event.prompt_tokens, cached_tokens=event.cached_tokens)
 
 
 class CEngine(unittest.TestCase):
@@ -190,6 +196,26 @@ class CEngine(unittest.TestCase):
         self.assertEqual(events[-1]["logprobs"], want["logprobs"])
         self.assertEqual("".join(e["text"] for e in events), want["answer"])
         self.assertGreater(len(events), 2)
+
+    def test_a_prompt_is_found_in_the_cache_until_a_reset(self):
+        prompt, load = " ".join(["The loom is old."] * 12), Load()
+
+        def cached(salt):
+            request, id = self.request(prompt, "", 2), c_int64()
+            request.cache_salt = string(salt)
+            self.check(LIBRARY.heddle_engine_submit(self.engine, request, id))
+            ended = self.poll(1)[id.value]
+            self.assertGreater(ended["prompt_tokens"], 40)
+            return ended["cached_tokens"], (ended["prompt_tokens"] - 1) // 16 * 16
+
+        self.assertEqual(cached("a")[0], 0)
+        found, want = cached("a")
+        self.assertEqual(found, want)
+        self.assertEqual(cached("b")[0], 0)
+        self.check(LIBRARY.heddle_engine_reset_prefix_cache(self.engine))
+        self.check(LIBRARY.heddle_engine_get_load(self.engine, load))
+        self.assertEqual((load.num_cached_pages, load.num_free_pages), (0, load.num_pages))
+        self.assertEqual(cached("a")[0], 0)
 
     def test_cancelled_and_refused(self):
         long, wrong = self.submit("What is a loom?", "", 200), self.submit("Hi", "nobody")

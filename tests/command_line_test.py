@@ -13,7 +13,7 @@ import struct
 import sys
 
 import gguf_copy
-from program_case import ADAPTERS, Case, adapters, main, run
+from program_case import ADAPTERS, ENDLESS, Case, adapters, main, run
 
 
 def f32(number):
@@ -25,7 +25,7 @@ class Answers(Case):
         rows = self.rows({"prompt": "Opposites: hot, big, fast", "adapter": "opposite"},
                          {"messages": [{"role": "user", "content": "Say: é"}], "max_tokens": 3})
         first, second = self.answers("--adapter", f"opposite={ADAPTERS}/opposite", "--logprobs", "--prompts", rows)
-        self.assertEqual(list(first), ["index", "id", "adapter", "text", "token_ids", "prompt_tokens", "completion_tokens",
+        self.assertEqual(list(first), ["index", "id", "adapter", "text", "token_ids", "prompt_tokens", "cached_tokens", "completion_tokens",
                                        "finish_reason", "error", "hash", "logprobs"])
         self.assertEqual((first["index"], first["adapter"], first["error"]), (0, "opposite", None))
         self.assertEqual((first["text"], first["finish_reason"]), ("COLD, SMALL, SLOW", "stop"))
@@ -121,7 +121,7 @@ class Limits(Case):
         rows = self.rows(*[{"prompt": f"Count to {i}.", "max_tokens": 12} for i in range(6)])
         roomy = self.answers("--logprobs", "--prompts", rows)
         tight = self.answers("--logprobs", "--kv-memory", "4MiB", "--prompts", rows)  # 5 pages: one row at a time
-        self.assertEqual(tight, roomy)
+        self.assertEqual(self.said(tight), self.said(roomy))
         code, out, err = run("generate", "--kv-memory", "2949120", "--max-tokens", 300, "Hi")
         self.assertEqual((code, out), (2, ""))
         self.assertRegex(err, r"may take \d+ tokens, which need \d+ pages of the KV cache \(\d+ bytes\), but it has 4 \(kv_memory: 2949120 bytes\)")
@@ -153,7 +153,7 @@ class Limits(Case):
         given = [f"--adapter={name}={ADAPTERS}/{name}" for name in ("opposite", "slug", "sql")]
         want = self.answers(*given, "--logprobs", "--prompts", rows)
         one_at_a_time = ("--adapters", ADAPTERS, "--adapter-memory", "4M", "--logprobs", "--prompts", rows)
-        self.assertEqual(self.answers(*one_at_a_time), want)
+        self.assertEqual(self.said(self.answers(*one_at_a_time)), self.said(want))
         for name, says in (("nobody", "has no adapter of this name"), ("../adapters/sql", "it holds a '/'")):
             rows = self.rows({"prompt": "Hi", "adapter": name})
             self.refused("generate", "--adapters", ADAPTERS, "--prompts", rows, says=["unknown adapter", name, says])
@@ -185,6 +185,64 @@ class Limits(Case):
         self.assertIn("weights: nothing was packed to Q8_0", err)
         self.assertEqual(out, run(*arguments)[1])
         self.assertNotIn("weights:", run(*arguments, "--weights", "q8_0", "--quiet")[2])
+
+
+class PrefixCache(Case):
+    prompt = " ".join(f"{i}, {i + 1}," for i in range(1, 20))  # of some pages, 16 tokens each
+
+    def run_of(self, *options, rows, max_batch=1):
+        """(answers, statistics, standard error); the rows run one after the other."""
+        stats = self.folder / "stats.json"
+        code, out, err = run("generate", "--json", "--logprobs", "--raw", "--max-batch", max_batch, "--stats", stats, *options,
+                             "--prompts", self.rows(*rows))
+        self.assertEqual(code, 0, err)
+        return self.parse(out), json.loads(stats.read_text()), err
+
+    def test_tokens_that_were_found_are_told(self):
+        row = {"prompt": self.prompt, "max_tokens": 4}
+        rows = [row, row, dict(row, cache_salt="a"), dict(row, cache_salt="a"), dict(row, cache_salt="b"), dict(row, cache_salt=None)]
+        answers, stats, err = self.run_of(rows=rows)
+        tokens = answers[0]["prompt_tokens"]
+        found = (tokens - 1) // 16 * 16  # whole pages, and the last token is computed
+        self.assertGreater(found, 32)
+        self.assertEqual([answer["cached_tokens"] for answer in answers], [0, found, 0, found, 0, found])
+        told = [stats[name] for name in ("prefix_tokens", "cached_tokens", "prefill_tokens", "parkings")]
+        self.assertEqual(told, [6 * tokens, 3 * found, 6 * tokens - 3 * found, 0])
+        self.assertRegex(err, rf"\ncached +{3 * found}  \({50 * found / tokens:.1f} % of the prompts' tokens\)\n")
+        self.assertNotIn("parked", err)
+
+    def test_without_it_nothing_is_found_and_answers_are_the_same(self):
+        row = {"prompt": self.prompt, "max_tokens": 4}
+        rows = [row, row, dict(row, cache_salt="a"), dict(row, n=2, temperature=1), dict(row, each_adapter=[None, None])]
+        answers, stats, err = self.run_of("--no-prefix-cache", rows=rows)
+        self.assertEqual([answer["cached_tokens"] for answer in answers[:3]], [0] * 3)
+        self.assertEqual([part["cached_tokens"] for part in answers[3]["choices"] + answers[4]["each_adapter"]], [0] * 4)
+        self.assertEqual([stats[name] for name in ("prefix_tokens", "cached_tokens", "parkings")], [0] * 3)
+        self.assertNotIn("cached", err)
+        with_it = self.run_of(rows=rows)[0]
+        self.assertEqual([row["hash"] for row in with_it], [row["hash"] for row in answers], "--resume finds them")
+        self.assertEqual(len({row["hash"] for row in answers[:3]}), 1)
+        for mine, other in zip(with_it[:3], answers[:3], strict=True):
+            self.assertEqual(self.said([mine]), self.said([other]))
+        for name in ("choices", "each_adapter"):
+            self.assertEqual(*([self.said(row[name]) for row in rows if name in row] for rows in (with_it, answers)))
+
+    def test_a_row_is_parked_only_where_rows_start_at_once(self):
+        rows = [{"prompt": prompt, "max_tokens": 90} for prompt in (ENDLESS, ENDLESS.removeprefix("1 ") + " 11")]
+        options = ("--kv-memory", 8 * 737280)  # pages, of which each row needs 7
+        waiting, stats, err = self.run_of("--admit", "longest", *options, rows=rows, max_batch=2)
+        self.assertEqual(stats["parkings"], 0)
+        for start in ((), ("--admit", "now"), ("--admit", "now", "--no-prefix-cache")):
+            answers, stats, err = self.run_of(*start, *options, rows=rows, max_batch=2)
+            self.assertEqual(*(sorted(self.said(each), key=lambda row: row["index"]) for each in (answers, waiting)))
+            self.assertGreaterEqual(stats["parkings"], 1)
+            self.assertRegex(err, rf"\nparked +{stats['parkings']}  ")
+
+    def test_what_is_refused(self):
+        for wrong in ("later", "", "Now"):
+            self.refused("generate", f"--admit={wrong}", "Hi", says=[f"--admit: {wrong} not in", "now,longest"])
+        for wrong, says in (("", "cache_salt is empty, expected a text or null"), (7, "cache_salt is number, expected a string")):
+            self.refused("generate", "--prompts", self.rows({"prompt": "Hi", "cache_salt": wrong}), says=[f"line 1: {says}"])
 
 
 class UnknownSettings(Case):

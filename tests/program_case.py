@@ -64,6 +64,11 @@ class Case(unittest.TestCase):
         self.assertEqual(got, code, err)
         return self.parse(out)
 
+    @staticmethod
+    def said(answers):
+        """The rows without what the prefix cache had of their prompts: that depends on what ran before."""
+        return [{name: value for name, value in row.items() if name != "cached_tokens"} for row in answers]
+
     def refused(self, *arguments, says=(), lacks=(), env=None, stdin=None):
         """Exit code 2, nothing on standard output, one line on standard error that holds the words, and one of those of `lacks`."""
         code, out, err = run(*arguments, env=env, stdin=stdin)

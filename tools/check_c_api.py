@@ -27,13 +27,14 @@ NOT_IN_C = {"add", "scale", "soft_cap", "round_to", "take_drawn_tokens", "quanti
 
 # Functions of heddle::Engine and fields of its structs under other names in C, and those that C does without: the thread of a C engine
 # steps by itself, and the sentence of ended_by is the error of every completion.
-IN_C_ENGINE = {"replace_adapter": "add_adapter", "model": "get_model", "load": "get_load", "options": "get_model", "step": "poll",
+IN_C_ENGINE = {"replace_adapter": "add_adapter", "model": "get_model", "load": "get_load", "stats": "get_stats", "options": "get_model", "step": "poll",
                "model_path": "create"}
-NOT_IN_C_ENGINE = {"check", "encode", "encode_each", "tokenizer", "set_paused", "prepare_adapter", "render", "adapter_states", "num_unfinished", "stats", "tokenize", "prompt_logits", "adapter_names", "ended_by"}
-# What only the server requests: tokens with the events, and their texts.
-NOT_IN_C_STRUCTS = {"tell_tokens", "tokens", "token_texts", "prompt_token_ids"}
+NOT_IN_C_ENGINE = {"check", "encode", "encode_each", "tokenizer", "set_paused", "prepare_adapter", "render", "adapter_states", "num_unfinished", "tokenize", "prompt_logits", "adapter_names", "ended_by"}
+# What only the server requests: tokens with the events, and their texts. Of the load, what the events of a C engine tell, and copies of adapters.
+NOT_IN_C_STRUCTS = {"tell_tokens", "tokens", "token_texts", "prompt_token_ids", "num_ended", "num_host_adapters", "host_adapter_bytes"}
 STRUCTS = {"EngineOptions": "heddle_engine_options", "Request": "heddle_engine_request", "SamplingOptions": "heddle_engine_request",
-           "RequestVariant": "heddle_engine_variant", "Message": "heddle_message", "Completion": "heddle_engine_event", "Event": "heddle_engine_event"}
+           "RequestVariant": "heddle_engine_variant", "Message": "heddle_message", "Completion": "heddle_engine_event", "Event": "heddle_engine_event",
+           "EngineLoad": "heddle_engine_load", "EngineStats": "heddle_engine_stats"}
 NOT_FIELDS = {"model_path": "an argument", "sampling": "its fields", "completion": "its fields"}
 
 
@@ -47,7 +48,7 @@ def fields_of(body):
     """Names of the fields of a C or C++ struct, without comments and functions."""
     body = re.sub(r"//[^\n]*|/\*.*?\*/|\{\}", "", body, flags=re.DOTALL)
     body = re.sub(r"\(\*(\w+)\)\([^)]*\)", r" \1", body)  # a pointer to a function
-    statements = [re.sub(r"<[^;]*>", "", s).split("=")[0] for s in body.split(";")]
+    statements = [re.sub(r"=[^,;]*", "", re.sub(r"<[^;]*>", "", s)) for s in body.split(";")]
     return {name for s in statements for name in re.findall(r"(\w+)\s*(?:,|$)", s.strip())}
 
 

@@ -37,7 +37,7 @@ LAYERS = {
     "src/core": (["include/heddle"], ["xxhash", "system"]),
     "src/cpu": (["include/heddle/core", "src/core"], ["highway", "system"]),
     "src/cuda": (["include/heddle/core", "include/heddle/config.h", "src/core"], ["cuda", "system"]),
-    "X_c": (["include/heddle", "src/capi", "src/engine/thread/engine_thread.h", "src/engine/test", "src/engine/bindings/test",
+    "X_c": (["include/heddle", "src/capi", "src/engine/thread/engine_thread.h", "src/engine/test", "src/engine/bindings",
              "src/files/printable.h"], ["dlpack"]),
     "X_python": (["include/heddle", "python/bindings", "src/engine/thread/engine_thread.h", "src/ops/lora/adapter_table_python.h",
                    "src/ops/lora/lora_batch_python.h"], ["nanobind", "python", "system"]),

@@ -146,6 +146,17 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
   add_size("--kv-memory", engine.kv_memory,
            "Memory for the KV cache, such as 8G; auto: half of the free memory. Rows wait while it "
            "is in use");
+  command
+      .add_flag_callback(
+          "--no-prefix-cache", [&engine] { engine.prefix_cache = false; },
+          "Computes every prompt whole, also where an earlier one began alike")
+      ->group("Engine");
+  group
+      .value("--admit", engine.admit, "WHEN",
+             "When a row starts: now, as soon as the pages of its prompt and a few more are free; "
+             "it may be parked later. longest: when those of its longest answer are free, too")
+      ->check(CLI::IsMember({"now", "longest"}))
+      ->default_str("now");
   group.text(
       "--kv-type", [&engine](const std::string& text) { engine.kv_type = unless_auto(text); },
       kAuto, "TYPE",

@@ -61,6 +61,14 @@ std::string RowReader::required_text(const char* field) const {
   return text(field, *value);
 }
 
+std::string RowReader::optional_text(const char* field) const {
+  const json* value = find(field);
+  if (value == nullptr) return {};
+  std::string given = text(field, *value);
+  HEDDLE_CHECK(!given.empty(), where_, ": ", field, " is empty, expected a text or null");
+  return given;
+}
+
 int64_t RowReader::integer(const char* field, int64_t fallback, int64_t low, int64_t high) const {
   const json* value = find(field);
   if (value == nullptr) return fallback;

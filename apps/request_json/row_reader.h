@@ -28,6 +28,8 @@ class RowReader {
   [[nodiscard]] std::string text(const char* field, const json& value) const;
   /// The field, which must be there.
   [[nodiscard]] std::string required_text(const char* field) const;
+  /// The field, which is not empty where it is given; empty when it is absent or null.
+  [[nodiscard]] std::string optional_text(const char* field) const;
   [[nodiscard]] int64_t integer(const char* field, int64_t fallback, int64_t low,
                                 int64_t high) const;
   [[nodiscard]] float number(const char* field, float fallback, double low, double high) const;

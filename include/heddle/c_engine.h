@@ -21,11 +21,12 @@
  * Threads. All functions of one engine may be called from any threads, also at the same time, but
  * for heddle_engine_destroy: when it is called, no other call of the engine may be running, and
  * none may follow. What waits: _create (loads the model), _add_adapter, _remove_adapter,
- * _has_adapter and _get_load, each until the step that is at work has ended and what came before it
- * is done; _poll, for the time it is given; _destroy, until the thread has ended. _submit and
- * _cancel return at once. A request that was submitted before a call of _add_adapter or
- * _remove_adapter uses the adapters of before, whether or not it runs by then; but a callback that
- * calls these acts at once, before requests that the engine has not looked at yet.
+ * _has_adapter, _get_load and _get_stats, each until the step that is at work has ended and what
+ * came before it is done; _poll, for the time it is given; _destroy, until the thread has ended.
+ * _submit, _cancel and _reset_prefix_cache return at once. A request that was submitted before a
+ * call of _add_adapter or _remove_adapter uses the adapters of before, whether or not it runs by
+ * then; but a callback that calls these acts at once, before requests that the engine has not
+ * looked at yet.
  *
  * A request's tokens and log-probabilities do not depend on what runs concurrently, nor on threads,
  * pages or chunks. */
@@ -42,7 +43,7 @@ extern "C" {
 
 /* ---- Version, errors ------------------------------------------------------------------------- */
 
-#define HEDDLE_ENGINE_ABI_VERSION 7
+#define HEDDLE_ENGINE_ABI_VERSION 8
 
 /* HEDDLE_ENGINE_ABI_VERSION of the library that is loaded; it fits this header when both are equal.
  */
@@ -73,6 +74,8 @@ typedef struct heddle_engine_options {
   int32_t prefill_chunk; /* 0: 512, on a GPU 2048; most prompt tokens that a step prefills */
   int64_t max_context;   /* 0: what the model was made for; tokens of one row, prompt and answer */
   int64_t kv_memory;     /* 0: half of the memory that is available; bytes of the KV cache */
+  bool prefix_cache;     /* true; requests take keys and values that an earlier one began with */
+  heddle_string admit;   /* {NULL, 0}: "now"; "longest": no request is ever parked */
   heddle_string kv_type; /* {NULL, 0}: "f32", on a GPU as activations; "f16", "bf16" */
   heddle_string weights; /* {NULL, 0}: as they are stored; "q8_0", ...: packed when loaded */
   /* {NULL, 0}: none; a folder of adapters that are found by name when a request first names them */
@@ -120,9 +123,41 @@ heddle_status heddle_engine_get_model(heddle_engine* engine, heddle_engine_model
 typedef struct heddle_engine_load {
   int64_t num_waiting, num_running;    /* requests */
   int64_t num_pages, num_free_pages;   /* of the KV cache; free: reserved for no request */
+  int64_t num_cached_pages;            /* of the free ones: the prefix cache has them */
+  int64_t num_parked;                  /* of the waiting requests: those that were parked */
   int64_t num_adapters, adapter_bytes; /* whose weights are in memory */
 } heddle_engine_load;
 heddle_status heddle_engine_get_load(heddle_engine* engine, heddle_engine_load* load);
+
+/* What the engine has done since it was created, and where the time has gone, in seconds. A step
+   that has prompt tokens counts as prefill. */
+typedef struct heddle_engine_stats {
+  double prefill_seconds, decode_seconds;
+  double lora_seconds;      /* part of both */
+  int64_t prefill_tokens;   /* prompt tokens computed */
+  int64_t decode_tokens;    /* tokens drawn in decode steps */
+  int64_t generated_tokens; /* tokens drawn in all steps */
+  int64_t prefill_steps, decode_steps;
+  double wait_seconds; /* part of both: the host waited for the device */
+  /* On a GPU, of steps that overlap: the device computed, and was idle between two of them. */
+  double device_seconds, device_gap_seconds;
+  int64_t graphs;            /* on a GPU: CUDA graphs of decode steps that were recorded */
+  double graph_seconds;      /* that it took, part of decode_seconds */
+  int64_t adapter_uses;      /* adapters of requests that started */
+  int64_t adapter_loads;     /* adapters whose weights became resident, each time */
+  int64_t adapter_reads;     /* of these, or of copies in host memory, from files */
+  double adapter_seconds;    /* that it took, concurrently with steps */
+  int64_t adapter_evictions; /* adapters that were evicted for others */
+  /* Of requests that may take keys and values from the prefix cache: tokens of their prompts, and
+     those of them that they took. A request that was parked counts each time that it starts. */
+  int64_t prefix_tokens, cached_tokens;
+  int64_t parkings; /* times that a request was parked */
+} heddle_engine_stats;
+heddle_status heddle_engine_get_stats(heddle_engine* engine, heddle_engine_stats* stats);
+
+/* Forgets what the prefix cache has: requests that are submitted from here on find nothing of it.
+   Requests that run keep what they took. */
+heddle_status heddle_engine_reset_prefix_cache(heddle_engine* engine);
 
 /* ---- Adapters -------------------------------------------------------------------------------- */
 
@@ -183,10 +218,11 @@ typedef struct heddle_engine_event {
   const float* prompt_top_logprobs;
   size_t num_prompt_top_logprobs;
   int64_t prompt_tokens;
-  heddle_string stop;  /* the stop string that ended the answer */
-  int32_t stop_token;  /* the one of stop_token_ids that ended it; -1: none did */
-  double wait_seconds; /* from when it was submitted to when it began to run */
-  heddle_string error; /* one sentence */
+  int64_t cached_tokens; /* of these: the prefix cache had their keys and values */
+  heddle_string stop;    /* the stop string that ended the answer */
+  int32_t stop_token;    /* the one of stop_token_ids that ended it; -1: none did */
+  double wait_seconds;   /* from when it was submitted to when it began to run */
+  heddle_string error;   /* one sentence */
   heddle_request_error error_code;
 } heddle_engine_event;
 
@@ -261,6 +297,10 @@ typedef struct heddle_engine_request {
   /* Instead of adapter: up to 64 that act together, each times its scale; also one with a scale. */
   const heddle_engine_adapter* adapters; /* NULL */
   size_t num_adapters;                   /* 0 */
+
+  /* {NULL, 0}; requests take keys and values from the prefix cache of those with the same salt
+     alone. One for each tenant keeps any of them from measuring what others have asked. */
+  heddle_string cache_salt;
 
   heddle_engine_callback on_event; /* NULL: the events are for heddle_engine_poll */
   void* user_data;                 /* NULL; goes to on_event */

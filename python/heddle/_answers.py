@@ -48,6 +48,9 @@ class Answer:
     """With "error": "invalid_argument", "unsupported", "unknown_adapter", "out_of_memory",
     "not_finite": the model or the adapter is damaged, so that its logits are no numbers, or
     "engine_ended": the GPU has failed, and all later prompts end so, too."""
+    cached_tokens: int = field(default=0, compare=False)
+    """Of `prompt_tokens`: those whose keys and values the prefix cache had. Answers that differ in
+    it alone are equal."""
 
     def __str__(self) -> str:
         return self.text
@@ -83,6 +86,7 @@ def answer_of(completion: _core.Completion, choice: Choice) -> Answer:
         ),
         stop=completion.stop or (completion.stop_token if completion.stop_token >= 0 else None),
         error_code=completion.error_code,
+        cached_tokens=completion.cached_tokens,
     )
 
 

@@ -53,6 +53,12 @@ class LLM:
         num_threads: None: `heddle.num_threads()`.
         max_context: Tokens of one prompt with its answer; 0: what the model was made for.
         kv_memory: Bytes of the KV cache; 0: half of the device's memory that is available.
+        prefix_cache: Whether prompts take keys and values of tokens that an earlier one began
+            with, which then are not computed again (docs/prefix_cache.md). No bit of an answer
+            depends on it.
+        admit: When a waiting prompt starts: "now", where the pages of the prompt and a few more are
+            free, so that the youngest may be parked later; "longest", where those of the longest
+            answer are free, too.
         kv_type: Type of keys and values in the cache (docs/engine.md): on the CPU "f32" (empty),
             or "f16" or "bf16" in half the memory; on a GPU the type of the model's activations.
         weights: "q8_0" or another type packs the model when it is loaded (docs/models.md).
@@ -88,6 +94,8 @@ class LLM:
         num_threads: int | None = None,
         max_context: int = 0,
         kv_memory: int = 0,
+        prefix_cache: bool = True,
+        admit: str = "now",
         kv_type: str = "",
         weights: str = "",
         adapter_dir: str | os.PathLike[str] | None = None,
@@ -116,6 +124,8 @@ class LLM:
                 prefill_chunk,
                 max_context,
                 kv_memory,
+                prefix_cache,
+                admit,
                 kv_type,
                 weights,
                 "" if adapter_dir is None else os.fspath(adapter_dir),
@@ -168,6 +178,23 @@ class LLM:
     def max_context(self) -> int:
         """Tokens of one prompt with its answer."""
         return self._engine.max_context
+
+    @property
+    def stats(self) -> _core.EngineStats:
+        """What the model has done: tokens, steps and seconds; of prompts that may take from the
+        prefix cache the tokens, and how many were found; how often prompts were parked."""
+        return self._engine.stats()
+
+    @property
+    def load(self) -> _core.EngineLoad:
+        """Prompts that run, wait and are parked; pages of the KV cache in all, free, and of these
+        cached; adapters in memory. As of now."""
+        return self._engine.load()
+
+    def reset_prefix_cache(self) -> None:
+        """Forgets what the prefix cache has: prompts that follow find nothing of it. Those that run
+        keep what they took."""
+        self._engine.reset_prefix_cache()
 
     @property
     def adapters(self) -> list[str]:

@@ -54,6 +54,9 @@ class Sampling(TypedDict, total=False):
     prompt_logprobs: bool
     """Whether the prompt's tokens get log-probabilities, too: `Answer.prompt_logprobs`. They do
     with `max_tokens=0`, which makes no answer."""
+    cache_salt: str
+    """Prompts take keys and values from the prefix cache of those with the same salt alone, as in
+    vLLM: one for each tenant keeps any of them from measuring what others have asked."""
     n: int
     """So many answers to each prompt, 1 to 128: `Answer.each`. Answer i draws with the prompt's
     seed + i, as in vLLM. The prompt's whole pages are computed once. Not for streams."""

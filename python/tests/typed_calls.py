@@ -31,7 +31,7 @@ def with_numpy() -> None:
 
 def with_a_model() -> None:
     """Prompts of all kinds, one and many."""
-    with heddle.LLM("model.gguf", {"a": "folder"}, max_batch=4, weights="q8_0") as llm:
+    with heddle.LLM("model.gguf", {"a": "folder"}, weights="q8_0", prefix_cache=False, admit="longest") as llm:
         one: heddle.Answer = llm.generate("text", adapter="a", max_tokens=4, stop="\n")
         ids: list[int] = llm.generate([1, 2, 3], temperature=0.5, top_p=0.9, seed=1).token_ids
         many: list[heddle.Answer] = llm.generate(["a", "b"], adapter=["a", None], keep_going=True)
@@ -46,7 +46,11 @@ def with_a_model() -> None:
             print(piece.upper())
         llm.add_adapter("b", "folder", replace=True)
         names: list[str] = llm.adapters
+        cached: int = llm.chat("Hi", cache_salt="a").cached_tokens
+        counts: list[int] = [llm.stats.cached_tokens, llm.stats.parkings, llm.load.num_cached_pages]
+        llm.reset_prefix_cache()
         print(one, ids, many, tokens, chat, chats, texts, pieces, names, llm.model.vocab_size)
+        print(cached, counts)
 
 
 async def as_they_come(llm: heddle.LLM) -> str:

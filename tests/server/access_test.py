@@ -46,6 +46,7 @@ ROUTES = {
     ("GET", "/v1/loras"): ADMIN,
     ("GET", "/lora-adapters"): ADMIN,
     ("POST", "/lora-adapters"): ADMIN,
+    ("POST", "/reset_prefix_cache"): ADMIN,
     ("GET", "/health"): OPEN,
     ("GET", "/startup"): OPEN,
     ("GET", "/livez"): OPEN,

@@ -167,7 +167,7 @@ class Api(Case):
 
     def test_neutral_fields_pass(self):
         neutral = {"user": "u", "metadata": {"a": "b"}, "store": False, "response_format": {"type": "text"}, "tools": [],
-                   "tool_choice": "none", "parallel_tool_calls": True, "priority": 0, "cache_salt": "x", "seed": None}
+                   "tool_choice": "none", "parallel_tool_calls": True, "priority": 0, "seed": None}
         self.assertEqual(self.chat(**neutral)[1]["choices"], self.chat()[1]["choices"])
 
     def test_lorax_routes(self):

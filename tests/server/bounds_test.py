@@ -45,7 +45,7 @@ def adapters(count):
 
 # field, what makes a value of a size, the bound; for routes.
 SIZES = [
-    ("request_id", TEXT, 256, [COMPLETE, CHAT]), ("user", TEXT, 1024, [COMPLETE, CHAT]), ("cache_salt", TEXT, 1024, [COMPLETE]),
+    ("request_id", TEXT, 256, [COMPLETE, CHAT]), ("user", TEXT, 1024, [COMPLETE, CHAT]), ("cache_salt", TEXT, 1024, [COMPLETE, CHAT]),
     ("metadata", pairs, 65536, [COMPLETE, CHAT]), ("stop", texts, 16, [COMPLETE, CHAT]),
     ("stop", TEXT, 1024, [COMPLETE]), ("bad_words", words, 256, [COMPLETE, CHAT]),
     ("logit_bias", biases, 200, [COMPLETE, CHAT]), ("stop_token_ids", tokens, 4096, [COMPLETE, CHAT]),

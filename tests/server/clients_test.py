@@ -110,6 +110,7 @@ class Clients(Case):
         families = {f.name: f for f in text_string_to_metric_families(self.server.request("GET", "/metrics")[2])}
         for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "cache_config_info", "lora_requests_info",
                      "prompt_tokens", "generation_tokens", "request_success", "time_to_first_token_seconds",
+                     "prefix_cache_queries", "prefix_cache_hits", "num_preemptions",
                      "inter_token_latency_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds"):
             self.assertIn("vllm:" + name, families)
         self.assertGreaterEqual(families["vllm:generation_tokens"].samples[0].value, 16)

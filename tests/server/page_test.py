@@ -96,6 +96,14 @@ class Page(Case):
         self.assertTrue(self.answers("left")[0].endswith("(stopped)"))
         self.wait(lambda: self.server.metric("vllm:num_requests_running") == 0)
 
+    def test_what_the_prefix_cache_has(self):
+        self.wait(lambda: self.find("cached-share").text)
+        for _ in range(2):
+            self.server.post("/v1/completions", {"prompt": "the loom weaves, warp and weft, over and under", "max_tokens": 1})
+        self.wait(lambda: re.fullmatch(r"[1-9]\d?\.\d %", self.find("cached-share").text))
+        self.assertGreaterEqual(int(self.find("cached-pages").text), 2)
+        self.assertEqual(self.find("parked").text, "0")
+
     def test_errors_are_shown(self):
         self.send("x" * 3000, left="tiny", right="")
         self.wait(lambda: "tokens" in self.find("error").text)

@@ -17,7 +17,7 @@ IGNORED = "X-Heddle-Ignored"
 HINTS = {
     "user": "u", "metadata": {"a": "b"}, "store": True, "service_tier": "auto", "reasoning_effort": "low", "verbosity": "low",
     "prompt_cache_key": "k", "prompt_cache_retention": "24h", "safety_identifier": "s", "parallel_tool_calls": False,
-    "prediction": {"type": "content", "content": "x"}, "cache_salt": "x", "include_reasoning": True, "session_id": "s",
+    "prediction": {"type": "content", "content": "x"}, "include_reasoning": True, "session_id": "s",
     "spaces_between_special_tokens": True, "stream_interval": 4, "guided_decoding_backend": "xgrammar", "cache_prompt": True, "n_keep": 2,
     "id_slot": -1, "reasoning_format": "none", "separate_reasoning": True, "xtc_threshold": 0.1, "mirostat_tau": 5.0, "keep_alive": "5m",
 }

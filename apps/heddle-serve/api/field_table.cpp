@@ -52,7 +52,6 @@ constexpr PassiveField kFieldTable[] = {
     {"web_search_options", 0, "web search is not supported; leave the field out"},
     // vLLM
     {"best_of", kOne, "set n for several answers"},
-    hint("cache_salt"),
     {"early_stopping", kFalse, kNoBeams},
     {"ec_transfer_params", kEmpty, kNotThere},
     hint("guided_decoding_backend"),

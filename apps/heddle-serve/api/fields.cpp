@@ -56,6 +56,7 @@ constexpr auto kCommon = std::to_array<std::string_view>({"model",
                                                           "echo",
                                                           "add_special_tokens",
                                                           "request_id",
+                                                          "cache_salt",
                                                           "return_token_ids",
                                                           "return_tokens_as_token_ids",
                                                           "logprobs"});
@@ -241,6 +242,7 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
   generation.returns_token_names = row.flag("return_tokens_as_token_ids", false);
   generation.echo = row.flag("echo", false);
   if (const json* id = row.find("request_id")) generation.request_id = row.text("request_id", *id);
+  request.cache_salt = row.optional_text("cache_salt");
   request.ignore_end = row.flag("ignore_eos", false);
   request.include_stop = row.flag("include_stop_str_in_output", false);
   request.skip_special_tokens = row.flag("skip_special_tokens", true);

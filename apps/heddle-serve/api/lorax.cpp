@@ -41,6 +41,7 @@ constexpr auto kParameters = std::to_array<std::string_view>({"adapter_id",
                                                               "return_k_alternatives",
                                                               "ignore_eos_token",
                                                               "watermark",
+                                                              "cache_salt",
                                                               "apply_chat_template"});
 
 void refuse(bool is_refused, const char* field, const char* why) {
@@ -267,6 +268,7 @@ LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& opt
   check_count(request.stop.size(), options.limits.stop_strings, "stop", "--max-stop-strings");
   request.truncate_prompt_tokens = row.integer("truncate", 0, 0, kMost);
   request.ignore_end = row.flag("ignore_eos_token", false);
+  request.cache_salt = row.optional_text("cache_salt");
   request.skip_special_tokens = true;
   request.tell_tokens = true;
   request.top_logprobs =

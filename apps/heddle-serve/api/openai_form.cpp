@@ -103,16 +103,20 @@ class OpenAiForm : public AnswerForm {
   std::vector<int64_t> offsets_;  // of each row: characters of its text that were sent
 
  private:
+  /// A prompt of several answers counts once, with what the first of them took from the cache.
   JsonObject usage(std::span<const Completion> rows) const {
-    int64_t prompt = 0, answer = 0;
+    int64_t prompt = 0, cached = 0, answer = 0;
     for (size_t i = 0; i < rows.size(); ++i) {
-      if (i % static_cast<size_t>(generation_.best_of) == 0) prompt += rows[i].prompt_tokens;
+      if (i % static_cast<size_t>(generation_.best_of) == 0) {
+        prompt += rows[i].prompt_tokens;
+        cached += rows[i].cached_tokens;
+      }
       answer += std::ssize(rows[i].token_ids);
     }
     return {{"prompt_tokens", prompt},
             {"completion_tokens", answer},
             {"total_tokens", prompt + answer},
-            {"prompt_tokens_details", JsonObject{{"cached_tokens", 0}}}};
+            {"prompt_tokens_details", JsonObject{{"cached_tokens", cached}}}};
   }
 
   /// Of each prompt the n answers whose tokens are the most likely, in their order.

@@ -173,6 +173,10 @@ function row(cells) {
   return made;
 }
 
+function shareOf(part, whole) {
+  return whole === 0 ? "none yet" : `${((100 * part) / whole).toFixed(1)} %`;
+}
+
 async function readState() {
   try {
     const state = await (await request("GET", "/state")).json();
@@ -182,6 +186,9 @@ async function readState() {
     find("running").textContent = state.num_running;
     find("waiting").textContent = state.num_waiting;
     find("pages").textContent = `${state.num_pages - state.num_free_pages} of ${state.num_pages}`;
+    find("parked").textContent = state.num_parked;
+    find("cached-pages").textContent = state.num_cached_pages;
+    find("cached-share").textContent = shareOf(state.cached_tokens, state.prefix_tokens);
     find("speed").textContent = speed;
     remember(history.speed, speed);
     remember(history.pages, share);

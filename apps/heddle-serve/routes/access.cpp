@@ -160,8 +160,11 @@ std::optional<HttpResponse> Access::check(const HttpRequest& head) const {
              !is_one_of(bearer(head), admin_keys_)) {
     return openai_error({401, "AuthenticationError", "the API key is missing or wrong"});
   }
-  const bool is_post = head.method == "POST" && route_of(head).route != Route::kNone;
-  if (is_post && media_type(head) != "application/json") {
+  const Route route = route_of(head).route;
+  // A reset takes no body, and its key is what no page of another site can send.
+  const bool takes_body =
+      head.method == "POST" && route != Route::kNone && route != Route::kResetPrefixCache;
+  if (takes_body && media_type(head) != "application/json") {
     return openai_error(
         {415, "UnsupportedMediaType", "the Content-Type header must be application/json"});
   }

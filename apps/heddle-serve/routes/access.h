@@ -19,7 +19,7 @@ class Access {
   [[nodiscard]] std::optional<HttpResponse> check(const HttpRequest& head) const;
   /// The headers of CORS for a response to it.
   [[nodiscard]] Headers cors_headers(const HttpRequest& head) const;
-  /// Whether routes that load and unload adapters exist.
+  /// Whether the admin routes exist: those that load and unload adapters and reset the cache.
   [[nodiscard]] bool has_admin() const { return !admin_keys_.empty(); }
 
  private:

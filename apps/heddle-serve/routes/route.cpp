@@ -31,6 +31,7 @@ constexpr Entry kTable[] = {{"POST", "/v1/chat/completions", Route::kChat},
                             {"GET", "/v1/loras", Route::kListAdapters},
                             {"GET", "/lora-adapters", Route::kShowScales},
                             {"POST", "/lora-adapters", Route::kSetScales},
+                            {"POST", "/reset_prefix_cache", Route::kResetPrefixCache},
                             {"GET", "/health", Route::kHealth},
                             {"GET", "/startup", Route::kHealth},
                             {"GET", "/ping", Route::kHealth},
@@ -108,9 +109,13 @@ bool is_health_route(const HttpRequest& head) {
 }
 
 bool is_admin_route(const HttpRequest& head) {
-  constexpr std::string_view kAdmin[] = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter",
-                                         "/load_lora_adapter",    "/unload_lora_adapter",
-                                         "/lora-adapters",        kAdapters};
+  constexpr std::string_view kAdmin[] = {"/v1/load_lora_adapter",
+                                         "/v1/unload_lora_adapter",
+                                         "/load_lora_adapter",
+                                         "/unload_lora_adapter",
+                                         "/lora-adapters",
+                                         "/reset_prefix_cache",
+                                         kAdapters};
   return std::ranges::find(kAdmin, head.path) != std::end(kAdmin) || is_in(head.path, kAdapters);
 }
 

@@ -21,6 +21,7 @@ enum class Route : uint8_t {
   kListAdapters,
   kShowScales,
   kSetScales,
+  kResetPrefixCache,
   kHealth,
   kMetrics,
   kState,
@@ -41,7 +42,8 @@ struct RouteMatch {
 [[nodiscard]] std::string allowed_methods(const std::string& path);
 /// Whether the request asks how the server is, as those do who know nothing but its port.
 [[nodiscard]] bool is_health_route(const HttpRequest& head);
-/// Whether the route exists only with an admin key: those that change which adapters there are.
+/// Whether the route exists only with an admin key: those that change which adapters there are, and
+/// what the prefix cache has.
 [[nodiscard]] bool is_admin_route(const HttpRequest& head);
 /// Whether errors have LoRAX's form.
 [[nodiscard]] bool is_lorax_route(const HttpRequest& head);

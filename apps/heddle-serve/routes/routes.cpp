@@ -349,6 +349,9 @@ net::awaitable<HttpResponse> Routes::answer_admin(const HttpRequest& request,
     case Route::kListAdapters: co_return list_models(service_);
     case Route::kShowScales: co_return show_scales(service_);
     case Route::kSetScales: co_return set_scales(service_, request.body);
+    case Route::kResetPrefixCache:
+      service_.engine().reset_prefix_cache();
+      co_return HttpResponse{.content_type = "text/plain"};
     default: throw no_such_route(request.path);
   }
   co_return success(std::move(response), request);

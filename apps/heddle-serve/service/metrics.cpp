@@ -27,6 +27,10 @@ const Buckets kTokenGap{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.1
 const Buckets kWhole{0.05, 0.1, 0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,
                      10,   15,  20,  30,  40,  50, 60,  120, 240};
 
+constexpr const char* kPagesHelp =
+    "Pages of the KV cache: in use by rows, free with what the prefix cache has, and otherwise "
+    "free";
+
 }  // namespace
 
 struct Metrics::State {
@@ -36,6 +40,7 @@ struct Metrics::State {
       : base{{"model_name", model_name}}, max_lora(std::to_string(options.max_batch)) {
     gauge("vllm:cache_config_info", "Pages of the KV cache",
           {{"block_size", std::to_string(options.page_size)},
+           {"enable_prefix_caching", options.prefix_cache ? "True" : "False"},
            {"num_gpu_blocks", std::to_string(num_pages)}})
         .Set(1);
   }
@@ -64,6 +69,15 @@ struct Metrics::State {
   Gauge& waiting = gauge("vllm:num_requests_waiting", "Rows that wait for a place in the batch");
   Gauge& kv_usage =
       gauge("vllm:kv_cache_usage_perc", "Share of the KV cache's pages in use, 0 to 1");
+  Counter& prefix_queries = counter("vllm:prefix_cache_queries_total",
+                                    "Tokens of prompts that were looked for in the prefix cache");
+  Counter& prefix_hits = counter("vllm:prefix_cache_hits_total", "Tokens of these that it had");
+  Counter& parkings =
+      counter("vllm:num_preemptions_total", "Times that a row was parked for lack of pages");
+  Gauge& parked = gauge("heddle:rows_parked", "Waiting rows that were parked");
+  Gauge& used_pages = gauge("heddle:kv_pages", kPagesHelp, {{"state", "in_use"}});
+  Gauge& cached_pages = gauge("heddle:kv_pages", kPagesHelp, {{"state", "cached"}});
+  Gauge& free_pages = gauge("heddle:kv_pages", kPagesHelp, {{"state", "free"}});
   Counter& prompt_tokens = counter("vllm:prompt_tokens_total", "Tokens of prompts");
   Counter& generation_tokens = counter("vllm:generation_tokens_total", "Tokens of answers");
   Histogram& first_token = histogram("vllm:time_to_first_token_seconds",
@@ -160,6 +174,13 @@ std::string Metrics::text(const Now& now) {
   s.waiting.Set(static_cast<double>(now.num_waiting));
   const auto pages = static_cast<double>(now.load.num_pages);
   s.kv_usage.Set(pages == 0 ? 0 : 1 - static_cast<double>(now.load.num_free_pages) / pages);
+  s.used_pages.Set(static_cast<double>(now.load.num_pages - now.load.num_free_pages));
+  s.cached_pages.Set(static_cast<double>(now.load.num_cached_pages));
+  s.free_pages.Set(static_cast<double>(now.load.num_free_pages - now.load.num_cached_pages));
+  s.parked.Set(static_cast<double>(now.load.num_parked));
+  State::raise_to(s.prefix_queries, static_cast<double>(now.stats.prefix_tokens));
+  State::raise_to(s.prefix_hits, static_cast<double>(now.stats.cached_tokens));
+  State::raise_to(s.parkings, static_cast<double>(now.stats.parkings));
   s.adapters.Set(static_cast<double>(now.load.num_adapters));
   s.adapter_bytes.Set(static_cast<double>(now.load.adapter_bytes));
   s.host_adapter_bytes.Set(static_cast<double>(now.load.host_adapter_bytes));

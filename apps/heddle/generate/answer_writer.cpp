@@ -166,6 +166,7 @@ void AnswerWriter::write_json(const Row& row) {
     answer["text"] = of.text;
     answer["token_ids"] = files::json_array(of.token_ids);
     answer["prompt_tokens"] = of.prompt_tokens;
+    answer["cached_tokens"] = of.cached_tokens;
     answer["completion_tokens"] = of.token_ids.size();
     answer["finish_reason"] = name(of.finish_reason);
     answer["error"] = text_or_null(of.error);

@@ -18,7 +18,7 @@ namespace {
 
 using json = files::Json;
 
-constexpr std::array<std::string_view, 14> kRowFields = {"prompt",
+constexpr std::array<std::string_view, 15> kRowFields = {"prompt",
                                                          "messages",
                                                          "adapter",
                                                          "adapters",
@@ -28,6 +28,7 @@ constexpr std::array<std::string_view, 14> kRowFields = {"prompt",
                                                          "id",
                                                          "custom_id",
                                                          "metadata",
+                                                         "cache_salt",
                                                          "tools",
                                                          "documents",
                                                          "chat_template_kwargs",
@@ -99,6 +100,7 @@ void parse_row(const std::string& text, const std::string& where, const RowDefau
   read_prompt(reader, defaults, where, row.request);
   read_adapters(reader, defaults, row);
   read_sampling_fields(reader, row.request);
+  row.request.cache_salt = reader.optional_text("cache_salt");
   row.n = reader.integer("n", defaults.answer.n, 1, 128);
   HEDDLE_CHECK(row.n == 1 || row.each.empty(), where, ": the row has each_adapter, and n is ",
                row.n, ", expected only one of them");

@@ -31,6 +31,16 @@ void print_statistics(const EngineStats& stats, const RowCounts& rows) {
   std::fprintf(stderr, "\n%s\n           tokens   seconds    tokens/s\n", counts.c_str());
   print_line("prefill", stats.prefill_tokens, stats.prefill_seconds);
   print_line("decode", stats.decode_tokens, stats.decode_seconds);
+  if (stats.prefix_tokens > 0) {
+    std::fprintf(stderr, "cached%11lld  (%.1f %% of the prompts' tokens)\n",
+                 static_cast<long long>(stats.cached_tokens),
+                 100.0 * static_cast<double>(stats.cached_tokens) /
+                     static_cast<double>(stats.prefix_tokens));
+  }
+  if (stats.parkings > 0) {
+    std::fprintf(stderr, "parked%11lld  (times that a row gave its pages to others)\n",
+                 static_cast<long long>(stats.parkings));
+  }
   std::fprintf(stderr, "LoRA%23.3f  (%.1f %% of the time)\n", stats.lora_seconds,
                100.0 * stats.lora_seconds / std::max(seconds, 1e-9));
 }
@@ -39,6 +49,9 @@ std::string statistics_json(const EngineStats& stats, const RowCounts& rows) {
   const files::JsonObject object = {{"rows", rows.finished},
                                     {"failed_rows", rows.failed},
                                     {"skipped_rows", rows.skipped},
+                                    {"prefix_tokens", stats.prefix_tokens},
+                                    {"cached_tokens", stats.cached_tokens},
+                                    {"parkings", stats.parkings},
                                     {"prefill_tokens", stats.prefill_tokens},
                                     {"prefill_seconds", stats.prefill_seconds},
                                     {"decode_tokens", stats.decode_tokens},

@@ -80,6 +80,9 @@ Topic rows() {
        term("prompt_logprobs",
             "Whether the prompt's tokens get log-probabilities, as with max_tokens 0; default: "
             "--prompt-logprobs"),
+       term("cache_salt",
+            "The row takes from the prefix cache only what rows with the same text here left "
+            "there; not empty"),
        term("n",
             "How many answers the row has, 1 to 128, in an array choices; answer i draws with seed "
             "+ i; default: --n"),
@@ -114,13 +117,16 @@ Topic answers() {
            term("adapters", "Those of the row; absent if it has none"),
            term("each_adapter",
                 "For a row with each_adapter, in its order: objects with adapter, adapters, text, "
-                "token_ids, prompt_tokens, completion_tokens, finish_reason, error and logprobs. "
+                "token_ids, prompt_tokens, cached_tokens, completion_tokens, finish_reason, error "
+                "and logprobs. "
                 "Outside of them the answer then has only error, the first one"),
            term("text",
                 "The answer without the end token and without what a stop string cut off; bytes "
                 "that are not UTF-8 are U+FFFD"),
            term("token_ids", "Its tokens, without the end token"),
            term("prompt_tokens", "Number of tokens of the prompt"),
+           term("cached_tokens",
+                "Number of these that the prefix cache had; the answer does not depend on it"),
            term("completion_tokens", "Number of token_ids"),
            term("finish_reason",
                 "stop (end token or stop string), length (max_tokens or the end of the context) or "

@@ -27,22 +27,24 @@ Completion short_answer() {
   completion.text = "a\"\n";
   completion.token_ids = {5, 6};
   completion.prompt_tokens = 3;
+  completion.cached_tokens = 2;
   completion.finish_reason = FinishReason::kStop;
   return completion;
 }
 
 TEST(AnswerWriter, WritesEveryFieldInItsOrder) {
-  EXPECT_EQ(line_of({.index = 7,
-                     .id = R"({"b":1,"a":2})",
-                     .custom_id = "\"c\"",
-                     .metadata = "[1.0]",
-                     .adapter = "sql",
-                     .hash = "h"},
-                    short_answer(), false),
-            R"({"index":7,"id":{"b":1,"a":2},"custom_id":"c","metadata":[1.0],"adapter":"sql",)"
-            R"("text":"a\"\n","token_ids":[5,6],"prompt_tokens":3,"completion_tokens":2,)"
-            R"("finish_reason":"stop","error":null,"hash":"h"})"
-            "\n");
+  EXPECT_EQ(
+      line_of({.index = 7,
+               .id = R"({"b":1,"a":2})",
+               .custom_id = "\"c\"",
+               .metadata = "[1.0]",
+               .adapter = "sql",
+               .hash = "h"},
+              short_answer(), false),
+      R"({"index":7,"id":{"b":1,"a":2},"custom_id":"c","metadata":[1.0],"adapter":"sql",)"
+      R"("text":"a\"\n","token_ids":[5,6],"prompt_tokens":3,"cached_tokens":2,"completion_tokens":2,)"
+      R"("finish_reason":"stop","error":null,"hash":"h"})"
+      "\n");
   EXPECT_EQ(line_of({}, short_answer(), false).substr(0, 37),
             R"({"index":0,"id":null,"adapter":null,")");
 }
@@ -63,8 +65,8 @@ TEST(AnswerWriter, WritesAnAnswerForEachAdapter) {
   EXPECT_EQ(
       written(AnswerWriter::Form::kJson),
       R"({"index":2,"id":null,"each_adapter":[{"adapter":null,"text":"a\"\n",)"
-      R"("token_ids":[5,6],"prompt_tokens":3,"completion_tokens":2,"finish_reason":"stop",)"
-      R"("error":null},{"adapter":"sql","text":"","token_ids":[],"prompt_tokens":0,)"
+      R"("token_ids":[5,6],"prompt_tokens":3,"cached_tokens":2,"completion_tokens":2,"finish_reason":"stop",)"
+      R"("error":null},{"adapter":"sql","text":"","token_ids":[],"prompt_tokens":0,"cached_tokens":0,)"
       R"("completion_tokens":0,"finish_reason":"error","error":"no"}],"error":"no","hash":"h"})"
       "\n");
   EXPECT_EQ(written(AnswerWriter::Form::kText), "[2 base] a\"\n\n[2 sql] error: no\n");

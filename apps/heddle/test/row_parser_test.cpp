@@ -99,6 +99,16 @@ TEST(ParseRow, LengthStopStringsAndPrompt) {
   EXPECT_EQ(parsed(R"({"prompt": "x"})", {.raw = true}).text, "x");
 }
 
+TEST(ParseRow, ACacheSaltIsATextThatIsNotEmpty) {
+  EXPECT_EQ(parsed(R"({"prompt": "x", "cache_salt": "a\u00e9"})").cache_salt, "a\u00e9");
+  EXPECT_EQ(parsed(R"({"prompt": "x", "cache_salt": null})").cache_salt, "");
+  EXPECT_EQ(parsed(R"({"prompt": "x"})").cache_salt, "");
+  testing::expect_invalid({"line: cache_salt is empty, expected a text or null"},
+                          [] { (void)parsed(R"({"prompt": "x", "cache_salt": ""})"); });
+  testing::expect_invalid({"line: cache_salt is number, expected a string"},
+                          [] { (void)parsed(R"({"prompt": "x", "cache_salt": 7})"); });
+}
+
 TEST(ParseRow, RowsDrawWithSeedsOfTheirOwn) {
   Row row{.index = 5};
   parse_row(R"({"prompt": "x"})", "line", defaults(), row);

@@ -344,6 +344,41 @@ def test_the_type_of_the_kv_cache_is_that_of_the_program(model: str, tmp_path: p
         heddle.LLM(model, kv_type="int8")
 
 
+def test_what_of_a_prompt_the_prefix_cache_had(model: str) -> None:
+    prompt = list(range(100, 140))
+    options: dict[str, Any] = {"max_tokens": 3, "ignore_end": True}
+    with heddle.LLM(model, max_context=256, num_threads=2) as made:
+        first = made.generate(prompt, **options)
+        again = made.generate(prompt, **options)
+        assert (first.prompt_tokens, first.cached_tokens, again.cached_tokens) == (40, 0, 32)
+        assert first == again, "answers that differ in it alone are equal"
+        assert [made.generate(prompt, cache_salt=salt, **options).cached_tokens for salt in ("a", "a", "b")] == [0, 32, 0]
+        with made.stream(prompt, cache_salt="a", **options) as stream:
+            assert "".join(stream) == first.text and stream.answer.cached_tokens == 32
+        assert (made.stats.prefix_tokens, made.stats.cached_tokens, made.stats.parkings) == (240, 96, 0)
+        assert made.load.num_cached_pages >= 6
+        made.reset_prefix_cache()
+        assert made.load.num_cached_pages == 0
+        assert made.generate(prompt, **options).cached_tokens == 0
+
+
+def test_without_the_prefix_cache(model: str) -> None:
+    prompt = list(range(100, 140))
+    with heddle.LLM(model, max_context=256, num_threads=2, prefix_cache=False, admit="longest") as made:
+        assert [made.generate(prompt, max_tokens=2, cache_salt=salt).cached_tokens for salt in ("", "", "a")] == [0] * 3
+        assert (made.stats.prefix_tokens, made.stats.cached_tokens) == (0, 0)
+        assert made.stats.generated_tokens == 6 and made.stats.prefill_tokens == 120
+        assert (made.load.num_running, made.load.num_parked, made.load.num_cached_pages) == (0, 0, 0)
+        assert made.load.num_free_pages == made.load.num_pages > 0
+        made.reset_prefix_cache()
+        with pytest.raises(TypeError):
+            made.generate(prompt, cache_salt=7)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="admit is 'later', expected now or longest"):
+        heddle.LLM(model, admit="later")
+    with pytest.raises(ValueError, match="the engine is closed"):
+        made.reset_prefix_cache()
+
+
 def test_the_device_is_told(model: str) -> None:
     with heddle.LLM(model, device="cpu") as made:
         assert (made.device, made.model.device_name, made.model.activations) == ("cpu", "", "f32")

@@ -12,6 +12,7 @@
 #include "heddle/core/error.h"
 
 #include "capi/last_error.h"
+#include "engine/bindings/engine_arguments.h"
 #include "engine/thread/engine_thread.h"
 #include "files/printable.h"
 
@@ -24,149 +25,6 @@ struct heddle_engine {
 
 namespace heddle::capi {
 namespace {
-
-constexpr size_t kMaxName = 1024, kMaxPath = 4096, kMaxText = size_t{1} << 30;
-
-template <class T>
-T& required(const char* name, T* pointer) {
-  HEDDLE_CHECK(pointer != nullptr, name, " is NULL");
-  return *pointer;
-}
-
-std::string string_of(const char* name, heddle_string text, size_t limit = kMaxText) {
-  HEDDLE_CHECK(text.data != nullptr || text.size == 0, name, ".data is NULL, but it has ",
-               text.size, " bytes");
-  HEDDLE_CHECK(text.size <= limit, name, " has ", text.size, " bytes, expected at most ", limit);
-  return text.size == 0 ? std::string() : std::string(text.data, text.size);
-}
-
-/// Of a file or folder: a NUL byte would end it for the system.
-std::string path_of(const char* name, heddle_string text) {
-  std::string path = string_of(name, text, kMaxPath);
-  HEDDLE_CHECK(!path.empty(), name, " is empty");
-  HEDDLE_CHECK(path.find('\0') == std::string::npos, name, " holds a NUL byte");
-  return path;
-}
-
-template <class T>
-const T* array_of(const char* name, const T* first, size_t count) {
-  HEDDLE_CHECK(first != nullptr || count == 0, name, " is NULL, but it has ", count, " elements");
-  HEDDLE_CHECK(count <= kMaxText / sizeof(T), name, " has ", count, " elements, expected at most ",
-               kMaxText / sizeof(T));
-  return first;
-}
-
-std::vector<std::string> strings_of(const char* name, const heddle_string* given, size_t count) {
-  std::vector<std::string> strings;
-  const heddle_string* const first = array_of(name, given, count);
-  for (size_t i = 0; i < count; ++i) strings.push_back(string_of(name, first[i]));
-  return strings;
-}
-
-AdapterList list_of(const heddle_engine_adapter* given, size_t count) {
-  AdapterList list;
-  const heddle_engine_adapter* const first = array_of("adapters", given, count);
-  for (size_t i = 0; i < count; ++i) {
-    list.push_back({string_of("name", first[i].name, kMaxName), first[i].scale});
-  }
-  return list;
-}
-
-std::vector<RequestVariant> variants_of(const heddle_engine_variant* given, size_t count) {
-  std::vector<RequestVariant> variants;
-  const heddle_engine_variant* const first = array_of("variants", given, count);
-  for (size_t i = 0; i < count; ++i) {
-    variants.push_back({list_of(first[i].adapters, first[i].num_adapters), first[i].seed_offset});
-  }
-  return variants;
-}
-
-heddle_string view_of(const std::string& text) { return {text.c_str(), text.size()}; }
-
-Request request_of(const heddle_engine_request& given) {
-  Request request;
-  const heddle_message* messages = array_of("messages", given.messages, given.num_messages);
-  for (size_t i = 0; i < given.num_messages; ++i) {
-    request.messages.push_back(
-        {string_of("role", messages[i].role), string_of("content", messages[i].content)});
-  }
-  request.messages_json = string_of("messages_json", given.messages_json);
-  std::string text = string_of("text", given.text);
-  if (given.text.data != nullptr) request.text = std::move(text);
-  if (const int32_t* ids = array_of("token_ids", given.token_ids, given.num_token_ids)) {
-    request.token_ids.emplace(ids, ids + given.num_token_ids);
-  }
-  request.adapter = string_of("adapter", given.adapter, kMaxName);
-  request.adapters = list_of(given.adapters, given.num_adapters);
-  request.max_tokens = given.max_tokens;
-  request.sampling = {.temperature = given.temperature,
-                      .top_k = given.top_k,
-                      .top_p = given.top_p,
-                      .min_p = given.min_p,
-                      .seed = given.seed,
-                      .repetition_penalty = given.repetition_penalty,
-                      .presence_penalty = given.presence_penalty,
-                      .frequency_penalty = given.frequency_penalty};
-  const auto* biases = array_of("logit_bias", given.logit_bias, given.num_logit_bias);
-  for (size_t i = 0; i < given.num_logit_bias; ++i) {
-    request.logit_bias.push_back({biases[i].token, biases[i].bias});
-  }
-  request.min_tokens = given.min_tokens;
-  request.top_logprobs = given.top_logprobs;
-  request.prompt_logprobs = given.prompt_logprobs;
-  const int32_t* ends = array_of("stop_token_ids", given.stop_token_ids, given.num_stop_token_ids);
-  request.stop_token_ids.assign(ends, ends + given.num_stop_token_ids);
-  request.bad_words = strings_of("bad_words", given.bad_words, given.num_bad_words);
-  const int32_t* allowed =
-      array_of("allowed_token_ids", given.allowed_token_ids, given.num_allowed_token_ids);
-  request.allowed_token_ids.assign(allowed, allowed + given.num_allowed_token_ids);
-  request.include_stop = given.include_stop;
-  request.skip_special_tokens = given.skip_special_tokens;
-  request.truncate_prompt_tokens = given.truncate_prompt_tokens;
-  request.continue_final_message = given.continue_final_message;
-  HEDDLE_CHECK(given.add_special_tokens >= -1 && given.add_special_tokens <= 1,
-               "add_special_tokens is ", given.add_special_tokens, ", expected -1, 0 or 1");
-  if (given.add_special_tokens >= 0) request.add_special_tokens = given.add_special_tokens == 1;
-  request.stop = strings_of("stop", given.stop, given.num_stop);
-  request.ignore_end = given.ignore_end;
-  request.tools_json = string_of("tools_json", given.tools_json);
-  request.documents_json = string_of("documents_json", given.documents_json);
-  request.template_kwargs_json = string_of("template_kwargs_json", given.template_kwargs_json);
-  request.add_generation_prompt = given.add_generation_prompt;
-  return request;
-}
-
-EngineOptions options_of(heddle_string model, const heddle_engine_options& given) {
-  EngineOptions options{.model_path = path_of("model", model),
-                        .device = string_of("options.device", given.device, kMaxName),
-                        .max_batch = given.max_batch,
-                        .num_threads = given.num_threads,
-                        .page_size = given.page_size,
-                        .prefill_chunk = given.prefill_chunk,
-                        .max_context = given.max_context,
-                        .kv_memory = given.kv_memory,
-                        .kv_type = string_of("options.kv_type", given.kv_type, kMaxName),
-                        .weights = string_of("options.weights", given.weights, kMaxName),
-                        .adapter_memory = given.adapter_memory,
-                        .adapter_host_memory = given.adapter_host_memory,
-                        .max_batch_adapters = given.max_batch_adapters,
-                        .max_batch_adapter_bytes = given.max_batch_adapter_bytes,
-                        .generation_config = string_of("options.generation_config",
-                                                       given.generation_config, kMaxPath),
-                        .strict = given.strict};
-  if (given.adapter_dir.data != nullptr) {
-    options.adapter_dir = path_of("options.adapter_dir", given.adapter_dir);
-  }
-  if (given.on_load != nullptr) {
-    options.on_load = [on_load = given.on_load, data = given.user_data](
-                          int64_t done, int64_t total) { on_load(data, done, total); };
-  }
-  if (given.on_warning != nullptr) {
-    options.on_warning = [on_warning = given.on_warning, data = given.user_data](
-                             const std::string& warning) { on_warning(data, view_of(warning)); };
-  }
-  return options;
-}
 
 /// Calls on_warning with what is odd about the model's files; with `strict` it is an error.
 void report_warnings(const EngineThread& thread) {
@@ -210,7 +68,7 @@ heddle_request_error error_code_of(RequestError error) {
 }
 
 /// The event as C sees it; points into `event`.
-heddle_engine_event view_of(const Event& event) {
+heddle_engine_event event_of(const Event& event) {
   static const Completion nothing;
   const Completion& completion = event.completion ? *event.completion : nothing;
   return {
@@ -230,6 +88,7 @@ heddle_engine_event view_of(const Event& event) {
       .prompt_top_logprobs = completion.prompt_top_logprobs.data(),
       .num_prompt_top_logprobs = completion.prompt_top_logprobs.size(),
       .prompt_tokens = completion.prompt_tokens,
+      .cached_tokens = completion.cached_tokens,
       .stop = view_of(completion.stop),
       .stop_token = completion.stop_token,
       .wait_seconds = completion.wait_seconds,
@@ -241,7 +100,7 @@ heddle_engine_event view_of(const Event& event) {
 struct TakenEvent : heddle_engine_event {
   void set(Event&& taken) noexcept {
     event = std::move(taken);
-    static_cast<heddle_engine_event&>(*this) = view_of(event);
+    static_cast<heddle_engine_event&>(*this) = event_of(event);
   }
   Event event{};
 };
@@ -254,7 +113,7 @@ class CallbackSink final : public EventSink {
   void expect(RequestId /*request*/) override {}
   void forget(RequestId /*request*/) noexcept override {}
   void tell(Event&& event) noexcept override {
-    const heddle_engine_event view = view_of(event);
+    const heddle_engine_event view = event_of(event);
     on_event_(user_data_, &view);
   }
 
@@ -293,6 +152,8 @@ void heddle_engine_options_init(heddle_engine_options* options) {
               .prefill_chunk = defaults.prefill_chunk,
               .max_context = defaults.max_context,
               .kv_memory = defaults.kv_memory,
+              .prefix_cache = defaults.prefix_cache,
+              .admit = {nullptr, 0},
               .kv_type = {nullptr, 0},
               .weights = {nullptr, 0},
               .adapter_dir = {nullptr, 0},
@@ -384,9 +245,44 @@ heddle_status heddle_engine_get_load(heddle_engine* engine, heddle_engine_load* 
              .num_running = now.num_running,
              .num_pages = now.num_pages,
              .num_free_pages = now.num_free_pages,
+             .num_cached_pages = now.num_cached_pages,
+             .num_parked = now.num_parked,
              .num_adapters = now.num_adapters,
              .adapter_bytes = now.adapter_bytes};
   });
+}
+
+heddle_status heddle_engine_get_stats(heddle_engine* engine, heddle_engine_stats* stats) {
+  return guard([&] {
+    required("stats", stats) = {};
+    const heddle::EngineStats now =
+        required("engine", engine).thread.call([](heddle::Engine& e) { return e.stats(); });
+    *stats = {.prefill_seconds = now.prefill_seconds,
+              .decode_seconds = now.decode_seconds,
+              .lora_seconds = now.lora_seconds,
+              .prefill_tokens = now.prefill_tokens,
+              .decode_tokens = now.decode_tokens,
+              .generated_tokens = now.generated_tokens,
+              .prefill_steps = now.prefill_steps,
+              .decode_steps = now.decode_steps,
+              .wait_seconds = now.wait_seconds,
+              .device_seconds = now.device_seconds,
+              .device_gap_seconds = now.device_gap_seconds,
+              .graphs = now.graphs,
+              .graph_seconds = now.graph_seconds,
+              .adapter_uses = now.adapter_uses,
+              .adapter_loads = now.adapter_loads,
+              .adapter_reads = now.adapter_reads,
+              .adapter_seconds = now.adapter_seconds,
+              .adapter_evictions = now.adapter_evictions,
+              .prefix_tokens = now.prefix_tokens,
+              .cached_tokens = now.cached_tokens,
+              .parkings = now.parkings};
+  });
+}
+
+heddle_status heddle_engine_reset_prefix_cache(heddle_engine* engine) {
+  return guard([&] { required("engine", engine).thread.reset_prefix_cache(); });
 }
 
 heddle_status heddle_engine_add_adapter(heddle_engine* engine, heddle_string name,

@@ -107,8 +107,9 @@ class PythonEngine {
 
 EngineOptions options_of(std::string model, std::string device, int64_t max_batch,
                          int64_t num_threads, int64_t page_size, int64_t prefill_chunk,
-                         int64_t max_context, int64_t kv_memory, std::string kv_type,
-                         std::string weights, std::string adapter_dir, int64_t adapter_memory,
+                         int64_t max_context, int64_t kv_memory, bool prefix_cache,
+                         std::string admit, std::string kv_type, std::string weights,
+                         std::string adapter_dir, int64_t adapter_memory,
                          int64_t adapter_host_memory, int64_t max_batch_adapters,
                          int64_t max_batch_adapter_bytes, std::string generation_config) {
   return {.model_path = std::move(model),
@@ -119,6 +120,8 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
           .prefill_chunk = narrowed("prefill_chunk", prefill_chunk),
           .max_context = max_context,
           .kv_memory = kv_memory,
+          .prefix_cache = prefix_cache,
+          .admit = std::move(admit),
           .kv_type = std::move(kv_type),
           .weights = std::move(weights),
           .adapter_dir = std::move(adapter_dir),
@@ -207,6 +210,7 @@ void bind_fields(nb::class_<Request>& request) {
       .def_rw("skip_special_tokens", &Request::skip_special_tokens)
       .def_rw("add_special_tokens", &Request::add_special_tokens, nb::arg().none())
       .def_rw("truncate_prompt_tokens", &Request::truncate_prompt_tokens)
+      .def_rw("cache_salt", &Request::cache_salt)
       .def_rw("continue_final_message", &Request::continue_final_message);
   const auto tokens = [&request](const char* name, auto Request::*field) {
     request.def_prop_rw(
@@ -279,6 +283,7 @@ void bind_queue(nb::module_& m) {
       .def_ro("prompt_top_token_ids", &Completion::prompt_top_token_ids)
       .def_ro("prompt_top_logprobs", &Completion::prompt_top_logprobs)
       .def_ro("prompt_tokens", &Completion::prompt_tokens)
+      .def_ro("cached_tokens", &Completion::cached_tokens)
       .def_ro("stop", &Completion::stop)
       .def_ro("stop_token", &Completion::stop_token)
       .def_prop_ro("finish_reason", [](const Completion& c) { return name(c.finish_reason); })
@@ -310,22 +315,24 @@ void bind_queue(nb::module_& m) {
           "__init__",
           [](PythonEngine* self, std::string model, std::string device, int64_t max_batch,
              int64_t num_threads, int64_t page_size, int64_t prefill_chunk, int64_t max_context,
-             int64_t kv_memory, std::string kv_type, std::string weights, std::string adapter_dir,
-             int64_t adapter_memory, int64_t adapter_host_memory, int64_t max_batch_adapters,
+             int64_t kv_memory, bool prefix_cache, std::string admit, std::string kv_type,
+             std::string weights, std::string adapter_dir, int64_t adapter_memory,
+             int64_t adapter_host_memory, int64_t max_batch_adapters,
              int64_t max_batch_adapter_bytes, std::string generation_config,
              const nb::object& on_load) {
             load(self,
                  options_of(std::move(model), std::move(device), max_batch, num_threads, page_size,
-                            prefill_chunk, max_context, kv_memory, std::move(kv_type),
-                            std::move(weights), std::move(adapter_dir), adapter_memory,
-                            adapter_host_memory, max_batch_adapters, max_batch_adapter_bytes,
-                            std::move(generation_config)),
+                            prefill_chunk, max_context, kv_memory, prefix_cache, std::move(admit),
+                            std::move(kv_type), std::move(weights), std::move(adapter_dir),
+                            adapter_memory, adapter_host_memory, max_batch_adapters,
+                            max_batch_adapter_bytes, std::move(generation_config)),
                  on_load);
           },
           "model"_a, "device"_a, "max_batch"_a, "num_threads"_a, "page_size"_a, "prefill_chunk"_a,
-          "max_context"_a, "kv_memory"_a, "kv_type"_a, "weights"_a, "adapter_dir"_a = "",
-          "adapter_memory"_a = 0, "adapter_host_memory"_a = 0, "max_batch_adapters"_a = 0,
-          "max_batch_adapter_bytes"_a = 0, "generation_config"_a = "", "on_load"_a = nb::none())
+          "max_context"_a, "kv_memory"_a, "prefix_cache"_a, "admit"_a, "kv_type"_a, "weights"_a,
+          "adapter_dir"_a = "", "adapter_memory"_a = 0, "adapter_host_memory"_a = 0,
+          "max_batch_adapters"_a = 0, "max_batch_adapter_bytes"_a = 0, "generation_config"_a = "",
+          "on_load"_a = nb::none())
       .def("close", &PythonEngine::close)
       .def(
           "submit",
@@ -376,6 +383,16 @@ void bind_queue(nb::module_& m) {
            [](const PythonEngine& engine) {
              return engine.call([](Engine& e) { return e.adapter_names(); });
            })
+      .def("reset_prefix_cache",
+           [](const PythonEngine& engine) { engine.thread()->reset_prefix_cache(); })
+      .def("stats",
+           [](const PythonEngine& engine) {
+             return engine.call([](Engine& e) { return e.stats(); });
+           })
+      .def("load",
+           [](const PythonEngine& engine) {
+             return engine.call([](Engine& e) { return e.load(); });
+           })
       .def_prop_ro("model", [](const PythonEngine& engine) { return engine.thread()->model(); })
       .def_prop_ro("device",
                    [](const PythonEngine& engine) { return engine.thread()->options().device; })
@@ -384,6 +401,44 @@ void bind_queue(nb::module_& m) {
           [](const PythonEngine& engine) { return engine.thread()->options().max_context; })
       .def_prop_ro("kv_memory",
                    [](const PythonEngine& engine) { return engine.thread()->options().kv_memory; });
+}
+
+/// What the engine has done, and what it has to do.
+void bind_state(nb::module_& m) {
+  nb::class_<EngineStats>(m, "EngineStats")
+      .def_ro("prefill_seconds", &EngineStats::prefill_seconds)
+      .def_ro("decode_seconds", &EngineStats::decode_seconds)
+      .def_ro("lora_seconds", &EngineStats::lora_seconds)
+      .def_ro("prefill_tokens", &EngineStats::prefill_tokens)
+      .def_ro("decode_tokens", &EngineStats::decode_tokens)
+      .def_ro("generated_tokens", &EngineStats::generated_tokens)
+      .def_ro("prefill_steps", &EngineStats::prefill_steps)
+      .def_ro("decode_steps", &EngineStats::decode_steps)
+      .def_ro("wait_seconds", &EngineStats::wait_seconds)
+      .def_ro("device_seconds", &EngineStats::device_seconds)
+      .def_ro("device_gap_seconds", &EngineStats::device_gap_seconds)
+      .def_ro("graphs", &EngineStats::graphs)
+      .def_ro("graph_seconds", &EngineStats::graph_seconds)
+      .def_ro("adapter_uses", &EngineStats::adapter_uses)
+      .def_ro("adapter_loads", &EngineStats::adapter_loads)
+      .def_ro("adapter_reads", &EngineStats::adapter_reads)
+      .def_ro("adapter_seconds", &EngineStats::adapter_seconds)
+      .def_ro("adapter_evictions", &EngineStats::adapter_evictions)
+      .def_ro("prefix_tokens", &EngineStats::prefix_tokens)
+      .def_ro("cached_tokens", &EngineStats::cached_tokens)
+      .def_ro("parkings", &EngineStats::parkings);
+  nb::class_<EngineLoad>(m, "EngineLoad")
+      .def_ro("num_waiting", &EngineLoad::num_waiting)
+      .def_ro("num_running", &EngineLoad::num_running)
+      .def_ro("num_ended", &EngineLoad::num_ended)
+      .def_ro("num_pages", &EngineLoad::num_pages)
+      .def_ro("num_free_pages", &EngineLoad::num_free_pages)
+      .def_ro("num_cached_pages", &EngineLoad::num_cached_pages)
+      .def_ro("num_parked", &EngineLoad::num_parked)
+      .def_ro("num_adapters", &EngineLoad::num_adapters)
+      .def_ro("adapter_bytes", &EngineLoad::adapter_bytes)
+      .def_ro("num_host_adapters", &EngineLoad::num_host_adapters)
+      .def_ro("host_adapter_bytes", &EngineLoad::host_adapter_bytes);
 }
 
 }  // namespace
@@ -424,6 +479,7 @@ void bind_engine(nb::module_& m) {
   request.def(nb::init<>());
   bind_fields(request);
   bind_adapters(request);
+  bind_state(m);
   bind_queue(m);
 }
 

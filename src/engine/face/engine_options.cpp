@@ -102,6 +102,9 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
     options.num_threads = static_cast<int>(std::clamp<int64_t>(num_processors, 1, kMaxThreads));
   }
   if (options.max_context == 0) options.max_context = config.context_length;
+  if (options.admit.empty()) options.admit = "now";
+  HEDDLE_CHECK(options.admit == "now" || options.admit == "longest", "admit is ",
+               files::quote(options.admit), ", expected now or longest");
   return options;
 }
 

@@ -182,6 +182,17 @@ TEST(EngineOptions, AreRefusedOutOfTheirRange) {
                           [&] { const Engine engine(options); });
 }
 
+TEST(EngineOptions, AdmitIsOneOfTwoWords) {
+  const testing::RandomModel model;
+  EngineOptions options = options_for(model.path(), 2, 8);
+  EXPECT_EQ(Engine(options).options().admit, "now");
+  options.admit = "longest";
+  EXPECT_EQ(Engine(options).options().admit, "longest");
+  options.admit = "Now";
+  testing::expect_invalid({"admit is 'Now', expected now or longest"},
+                          [&] { const Engine engine(options); });
+}
+
 TEST(EngineOptions, OfAnySizeWithinTheirRangeGiveTheSameAnswers) {
   const testing::RandomModel model;
   const std::vector<Request> requests = random_requests(6);

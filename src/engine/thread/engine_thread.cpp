@@ -123,6 +123,14 @@ void EngineThread::set_paused(RequestId request, bool is_paused) {
   arrived_.notify_one();
 }
 
+void EngineThread::reset_prefix_cache() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    is_resetting_ = true;
+  }
+  arrived_.notify_one();
+}
+
 void EngineThread::look(std::function<void(const Engine&)> body) {
   {
     const std::lock_guard lock(mutex_);
@@ -192,18 +200,21 @@ void EngineThread::run_texts() noexcept {
 
 /// Whether `take_entries` has something to do. With the lock.
 bool EngineThread::has_work() const {
-  return !ready_.empty() || !cancelled_.empty() || !paused_.empty() || !looks_.empty();
+  return !ready_.empty() || !cancelled_.empty() || !paused_.empty() || !looks_.empty() ||
+         is_resetting_;
 }
 
-/// Cancels what is to be cancelled, pauses what is to be paused, calls the functions of `look`, and
-/// takes one entry; returns whether there was one.
+/// Cancels what is to be cancelled, pauses what is to be paused, resets the prefix cache, calls the
+/// functions of `look`, and takes one entry; returns whether there was one.
 bool EngineThread::take_entries() {
   std::list<std::shared_ptr<Row>> cancelled;
   std::vector<std::pair<std::shared_ptr<Row>, bool>> paused;
   std::vector<std::function<void(const Engine&)>> looks;
   Entries entry;
+  bool is_reset = false;
   {
     const std::lock_guard lock(mutex_);
+    is_reset = std::exchange(is_resetting_, false);
     looks.swap(looks_);
     cancelled.swap(cancelled_);
     paused.swap(paused_);
@@ -215,6 +226,7 @@ bool EngineThread::take_entries() {
   for (const auto& [row, is_paused] : paused) {
     if (row->engine_id >= 0) (void)engine_.set_paused(row->engine_id, is_paused);
   }
+  if (is_reset) engine_.reset_prefix_cache();
   for (const auto& look : looks) look(engine_);
   if (entry.empty()) return false;
   if (!entry.front().call) {

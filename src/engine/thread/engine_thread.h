@@ -67,6 +67,10 @@ class EngineThread {
   /// engine has not seen it yet.
   void set_paused(RequestId request, bool is_paused);
 
+  /// Engine::reset_prefix_cache before the next step, and before the engine sees any request that
+  /// is submitted after this returns. Does not wait; nothing happens when stopped.
+  void reset_prefix_cache() noexcept;
+
   /// body(Engine&) in the thread of the engine, between two steps and after all that was submitted
   /// before. Requests that are submitted later are checked after it. Waits for it; returns what it
   /// returns and throws what it throws, and Error when stopped. A sink may call it, too: then it
@@ -155,6 +159,7 @@ class EngineThread {
   std::unordered_map<RequestId, std::shared_ptr<Row>> unfinished_;  // by the caller's id
   RequestId next_id_ = 0;
   Clock::time_point texts_until_{};  // how long a step may wait for what is encoded
+  bool is_resetting_ = false;        // the prefix cache, before the next step
   bool is_stopping_ = false;
 
   // The thread's own:

@@ -46,6 +46,7 @@ inline void take(const heddle_engine_event& event, Answer& answer) {
   copy(to.prompt_top_token_ids, event.prompt_top_token_ids, event.num_prompt_top_logprobs);
   copy(to.prompt_top_logprobs, event.prompt_top_logprobs, event.num_prompt_top_logprobs);
   answer.completion.prompt_tokens = event.prompt_tokens;
+  answer.completion.cached_tokens = event.cached_tokens;
   answer.completion.error = text_of(event.error);
   answer.error_code = event.error_code;
   EXPECT_EQ(answer.error_code != HEDDLE_ERROR_NONE, answer.reason == HEDDLE_FINISH_ERROR);
@@ -106,6 +107,7 @@ class CEngine : public ::testing::Test {
     c.token_ids = request.token_ids->data();
     c.num_token_ids = request.token_ids->size();
     c.adapter = c_string(request.adapter);
+    c.cache_salt = c_string(request.cache_salt);
     list.clear();
     for (const auto& [name, scale] : request.adapters) list.push_back({c_string(name), scale});
     c.adapters = list.data();

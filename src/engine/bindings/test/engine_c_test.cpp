@@ -175,6 +175,62 @@ TEST_F(CEngine, ACancelledRequestEndsAndTheOthersKeepTheirBits) {
   EXPECT_EQ(load.num_free_pages, load.num_pages);
 }
 
+TEST_F(CEngine, TellsWhatOfAPromptThePrefixCacheHad) {
+  const auto cached = [&](const std::string& salt, heddle_engine* of) {
+    std::swap(engine, of);
+    Request request = testing::endless_request({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 3);
+    request.cache_salt = salt;
+    const int64_t id = submit(c_request(request));
+    const Completion completion = poll(1).at(id).completion;
+    std::swap(engine, of);
+    EXPECT_EQ(completion.prompt_tokens, 10);
+    return completion.cached_tokens;
+  };
+  EXPECT_EQ(cached("", engine), 0);
+  EXPECT_EQ(cached("", engine), 8) << "two pages of 4 tokens";
+  EXPECT_EQ(cached("a", engine), 0);
+  EXPECT_EQ(cached("a", engine), 8);
+  heddle_engine_stats stats;
+  ASSERT_EQ(heddle_engine_get_stats(engine, &stats), HEDDLE_OK);
+  EXPECT_EQ(stats.prefix_tokens, 40);
+  EXPECT_EQ(stats.cached_tokens, 16);
+  EXPECT_EQ(stats.prefill_tokens, 24);
+  EXPECT_EQ(stats.generated_tokens, 12);
+  EXPECT_EQ(stats.parkings, 0);
+  heddle_engine_load load;
+  ASSERT_EQ(heddle_engine_get_load(engine, &load), HEDDLE_OK);
+  EXPECT_GE(load.num_cached_pages, 4);
+  EXPECT_EQ(load.num_free_pages, load.num_pages);
+  EXPECT_EQ(load.num_parked, 0);
+  EXPECT_EQ(heddle_engine_reset_prefix_cache(engine), HEDDLE_OK);
+  ASSERT_EQ(heddle_engine_get_load(engine, &load), HEDDLE_OK);
+  EXPECT_EQ(load.num_cached_pages, 0);
+  EXPECT_EQ(cached("", engine), 0);
+
+  heddle_engine_options options = small_options();
+  EXPECT_TRUE(options.prefix_cache);
+  options.prefix_cache = false;
+  heddle_engine* without = nullptr;
+  ASSERT_EQ(heddle_engine_create(&without, c_string(path), &options), HEDDLE_OK);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(cached("", without), 0);
+  heddle_engine_destroy(without);
+}
+
+TEST_F(CEngine, AdmitsNowOrForTheLongestAnswer) {
+  heddle_engine_options options = small_options();
+  EXPECT_EQ(options.admit.data, nullptr);
+  heddle_engine* other = nullptr;
+  for (const std::string admit : {"now", "longest"}) {
+    options.admit = c_string(admit);
+    ASSERT_EQ(heddle_engine_create(&other, c_string(path), &options), HEDDLE_OK);
+    heddle_engine_destroy(other);
+  }
+  const std::string wrong = "later";
+  options.admit = c_string(wrong);
+  expect_failure("admit is 'later', expected now or longest",
+                 heddle_engine_create(&other, c_string(path), &options));
+}
+
 /// What was submitted before keeps its adapter, even if it has not begun.
 TEST_F(CEngine, AdaptersComeAndGoBesideRows) {
   std::vector<Request> rows;
@@ -296,6 +352,12 @@ TEST_F(CEngine, WrongArgumentsAreNamed) {
                  heddle_engine_submit(engine, &request, &id));
   expect_failure("request is NULL", heddle_engine_submit(engine, nullptr, &id));
   expect_failure("engine is NULL", heddle_engine_cancel(nullptr, 0, nullptr));
+  expect_failure("engine is NULL", heddle_engine_reset_prefix_cache(nullptr));
+  expect_failure("stats is NULL", heddle_engine_get_stats(engine, nullptr));
+  request.num_token_ids = 0;
+  request.cache_salt = {nullptr, 2};
+  expect_failure("cache_salt.data is NULL, but it has 2 bytes",
+                 heddle_engine_submit(engine, &request, &id));
   heddle_engine_event* event = nullptr;
   EXPECT_EQ(heddle_engine_poll(engine, 1, &event), HEDDLE_OK);
   EXPECT_EQ(event, nullptr);

@@ -330,6 +330,24 @@ TEST_F(EngineThreadTest, ACallComesAfterWhatWasSubmittedBefore) {
   EXPECT_FALSE(thread.cancel(last));
 }
 
+TEST_F(EngineThreadTest, TheCacheIsResetBeforeWhatIsSubmittedLater) {
+  EngineThread thread(options());
+  const auto queue = std::make_shared<EventQueue>();
+  const auto cached = [&] {
+    const RequestId id = thread.submit(endless_request({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 2), queue);
+    return take_all(*queue).at(id).cached_tokens;
+  };
+  EXPECT_EQ(cached(), 0);
+  EXPECT_EQ(cached(), 8) << "two pages of 4 tokens";
+  thread.reset_prefix_cache();
+  EXPECT_EQ(cached(), 0);
+  EXPECT_EQ(cached(), 8);
+  thread.reset_prefix_cache();  // of an engine without work, too
+  EXPECT_EQ(thread.call([](Engine& e) { return e.load().num_cached_pages; }), 0);
+  thread.stop();
+  thread.reset_prefix_cache();
+}
+
 /// Sinks may call the engine: they run in its thread.
 TEST_F(EngineThreadTest, ASinkMayCall) {
   class CallingSink final : public EventSink {
