@@ -366,7 +366,7 @@ void AdapterStore::take(Sequence& row) {
 Digest AdapterStore::content(const Sequence& row) const noexcept {
   const RowAdapters& adapters = row.adapters;
   if (adapters.holds.empty()) return {};
-  Hasher hasher(process_secret());
+  Hasher hasher(std::as_const(runner_).adapters().secret());
   for (size_t i = 0; i < adapters.holds.size(); ++i) {
     const auto [low, high] = adapters.holds[i]->data.digest;
     hasher.add(low).add(high).add(adapters.uses.empty() ? 1.0f : adapters.uses[i].scale);

@@ -36,8 +36,8 @@ void Engine::State::check_tokens(std::span<const int32_t> tokens,
 namespace {
 
 /// None has the zeros.
-Digest digest_of_salt(const std::string& salt) {
-  return salt.empty() ? Digest{} : Hasher(process_secret()).add(salt).digest();
+Digest digest_of_salt(const std::string& salt, std::span<const std::byte> secret) {
+  return salt.empty() ? Digest{} : Hasher(secret).add(salt).digest();
 }
 
 /// Whether every request has the same tokens with both.
@@ -98,7 +98,7 @@ void Engine::State::fill_row(Sequence& sequence, const Request& request, TokensO
       .prompt_tokens = prompt_tokens,
       .max_tokens = prompt_tokens + std::min(std::max<int64_t>(request.max_tokens, 1),
                                              options.max_context - prompt_tokens),
-      .salt = digest_of_salt(request.cache_salt),
+      .salt = digest_of_salt(request.cache_salt, runner.adapters().secret()),
       .submitted_at = sequence.request.submitted_at};
   check_length(sequence.request);
   sequence.tokens = tokens.prompt;

@@ -52,7 +52,7 @@ AdapterData DeviceAdapters::prepare(const model::Adapter& adapter) const {
   const ExecContext ctx = context_.loading();
   const model::DecoderWeights& weights = model_.weights();
   model::check_finite(adapter, rounded_to());
-  const Digest digest = model::content_digest(adapter);
+  const Digest digest = model::content_digest(adapter, secret_);
   return room_for("the adapter", kLessOnDevice, [&] {
     return AdapterData{
         .moving = {{.layers = tables_.layers.prepare(ctx, adapter, affines_of(ctx, adapter)),
@@ -74,7 +74,7 @@ AdapterData DeviceAdapters::stage(const model::Adapter& adapter, AdapterData old
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext ctx = context_.loading();
   model::check_finite(adapter, rounded_to());
-  const Digest digest = model::content_digest(adapter);
+  const Digest digest = model::content_digest(adapter, secret_);
   const auto memory = [&](size_t num_bytes) {
     const bool is_as_large = old.host && old.host->num_bytes() == num_bytes;
     StagingBytes reused = old.host ? old.host->release() : StagingBytes();

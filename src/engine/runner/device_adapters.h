@@ -65,6 +65,11 @@ class DeviceAdapters {
 
   [[nodiscard]] const model::LoadedAdapters& tables() const { return tables_; }
 
+  /// What AdapterData::digest is made with, the process's own at first. It is set before there are
+  /// adapters, and outlives this object.
+  void set_secret(std::span<const std::byte> secret) { secret_ = secret; }
+  [[nodiscard]] std::span<const std::byte> secret() const { return secret_; }
+
   // In any thread, concurrently with steps; the adapter fits the model.
 
   /// Copies the adapter to the device and waits for that.
@@ -97,6 +102,7 @@ class DeviceAdapters {
 
   const EngineContext& context_;
   const model::Decoder& model_;
+  std::span<const std::byte> secret_ = process_secret();
   DevicePool memory_;         // of those that were moved
   DeviceEvent steps_so_far_;  // when the last move was begun
   model::LoadedAdapters tables_;

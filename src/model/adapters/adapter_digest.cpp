@@ -30,8 +30,8 @@ void add_part(Hasher& hasher, const VocabularyPart& part) {
 
 }  // namespace
 
-Digest content_digest(const Adapter& adapter) {
-  Hasher hasher(process_secret());
+Digest content_digest(const Adapter& adapter, std::span<const std::byte> secret) {
+  Hasher hasher(secret);
   hasher.add(adapter.pairs().size());
   for (const AdapterPair& pair : adapter.pairs()) {
     hasher.add(pair.layer).add(pair.module->name);

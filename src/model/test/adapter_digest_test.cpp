@@ -42,7 +42,7 @@ Digest digest_after(const Change& change, const std::string& path = "dir") {
   adapter.of_embedding().token_ids = {4, 2};
   adapter.of_embedding().token_rows = adapter.tensor("rows", DType::kBFloat16, 2, 6, 7, 4.0f);
   change(adapter);
-  return content_digest(adapter);
+  return content_digest(adapter, process_secret());
 }
 
 void flip_bit(const StoredValues& values) {
@@ -113,7 +113,7 @@ TEST(AdapterDigest, TellsPartsOfZerosApart) {
   const auto digest = [](const Change& change) {
     FakeAdapter adapter;
     change(adapter);
-    return content_digest(adapter);
+    return content_digest(adapter, process_secret());
   };
   EXPECT_NE(digest([](auto& a) { a.of_embedding().token_ids = {0}; }),
             digest([](auto& a) { a.of_head().token_ids = {0}; }));
@@ -191,7 +191,7 @@ class AdapterDigestOfFiles : public ::testing::Test {
     const auto adapter = open_adapter(path, config_);
     adapter->check_fits(config_.dims());
     adapter->load();
-    return content_digest(*adapter);
+    return content_digest(*adapter, process_secret());
   }
 
   static constexpr int64_t kRank = 3;

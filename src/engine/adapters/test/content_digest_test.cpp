@@ -33,7 +33,7 @@ class ContentDigestTest : public ::testing::Test {
   [[nodiscard]] Digest of_files(const std::string& name) const {
     const auto opened = model::open_adapter(place(name), file_.config());
     opened->load();
-    return model::content_digest(*opened);
+    return model::content_digest(*opened, process_secret());
   }
   /// With room for this many adapters on the device, and in host memory where it has copies there.
   [[nodiscard]] AdapterStore store(int64_t num_adapters, int64_t num_copies) {
