@@ -37,6 +37,14 @@ struct EngineOptions {
   /// Whether a request takes the keys and values of tokens that an earlier one began with, which
   /// then are not computed again (docs/prefix_cache.md). No bit of an answer depends on it.
   bool prefix_cache = true;
+  /// A folder in which pages of the prefix cache outlive the engine: a later one of the same
+  /// program, model and options on the same processor finds them. Empty: none. On the CPU alone. It
+  /// is made where it is missing, with a mode of 0700; pages of requests with a salt do not go
+  /// there. One engine at a time has it, a second one goes on without.
+  std::string kv_cache_dir{};
+  /// Bytes that the files in it may take. 0: a quarter of what its file system has free when the
+  /// engine is made, with what they take already.
+  int64_t kv_disk_memory = 0;
   /// When a waiting request starts: "now" (empty), where the pages of its prompt and a few more are
   /// free; when pages run out later, the youngest requests are parked. "longest": where those of
   /// its longest answer are free, too, so that none is ever parked.
@@ -76,7 +84,8 @@ struct EngineOptions {
   /// Called while the weights are loaded, by the thread that makes the engine.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load{};
   /// Called with what is odd about an adapter of adapter_dir each time that it is found there anew,
-  /// by the thread that checks the request. It must not call the engine.
+  /// by the thread that checks the request; and with what fails about kv_cache_dir, by the thread
+  /// that has the engine. It must not call the engine.
   std::function<void(const std::string& warning)> on_warning{};
 };
 

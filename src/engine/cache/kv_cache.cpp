@@ -22,6 +22,11 @@ KvCache::KvCache(Device device, const Shape& shape, int64_t num_pages)
   for (int i = 0; i < shape.num_layers; ++i) layers_.emplace_back(layer(i));
 }
 
+std::span<std::byte> KvCache::bytes_of(PageId page) const {
+  const TensorView one = pages_.view().narrow(0, static_cast<int64_t>(page), 1);
+  return {one.raw(), pages_.num_bytes() / static_cast<size_t>(pages_.view().size(0))};
+}
+
 PagedKv KvCache::layer(int layer_idx) const {
   const TensorView pages = pages_.view();
   // K or V of a layer: [num_pages, num_kv_heads, page_size, head_dim].

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -8,6 +9,7 @@
 #include "heddle/ops/kv_cache.h"
 
 #include "core/device_tensor.h"
+#include "engine/cache/page_pool.h"
 #include "model/decoder/layer_cache.h"
 
 namespace heddle {
@@ -26,6 +28,9 @@ class KvCache {
   };
 
   KvCache(Device device, const Shape& shape, int64_t num_pages);
+
+  /// A page of a cache in memory of the host.
+  [[nodiscard]] std::span<std::byte> bytes_of(PageId page) const;
 
   /// Of each layer.
   [[nodiscard]] std::span<const model::LayerCache> layers() const { return layers_; }

@@ -14,6 +14,9 @@ PrefixCache::PrefixCache(PagePool& pool, int64_t page_size) : pool_(pool), page_
 }
 
 PrefixCache::~PrefixCache() {
+  while (wait()) {  // which may still write to pages
+  }
+  store_ = nullptr;  // it keeps what it has
   clear();
   pool_.set_keeper(nullptr);
 }
@@ -80,6 +83,13 @@ void PrefixCache::remove(int32_t entry) noexcept {
   free_ = entry;
 }
 
+void PrefixCache::set_page(int32_t entry, PageId page) noexcept {
+  at(entry).page = page;
+  entry_of_page_[static_cast<size_t>(page)] = entry;
+  ++num_entries_;
+  pool_.keep(page);
+}
+
 PrefixCache::Next PrefixCache::find(PrefixPlace& place, const PrefixKey& key) {
   if (!is_valid(place)) return {};
   const int32_t entry = lookup(wanted(place.entry, place.num_pages, key));
@@ -126,10 +136,8 @@ PageId PrefixCache::add(PrefixPlace& place, const PrefixKey& key, PageId page) n
     return page;
   }
   if (at(entry).page == kNoPage) {
-    at(entry).page = page;
-    entry_of_page_[static_cast<size_t>(page)] = entry;
-    ++num_entries_;
-    pool_.keep(page);
+    set_page(entry, page);
+    write(entry, next);
   }
   place.entry = entry;
   ++place.num_pages;
@@ -149,6 +157,7 @@ void PrefixCache::clear() noexcept {
   free_ = oldest_ = newest_ = kNone;
   num_entries_ = 0;
   ++age_;
+  if (store_ != nullptr) store_->clear();
 }
 
 /// As the newest.

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <list>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -9,6 +13,7 @@
 
 #include "core/digest.h"
 #include "engine/cache/page_pool.h"
+#include "engine/cache/page_store.h"
 #include "engine/cache/prefix_place.h"
 
 namespace heddle {
@@ -34,13 +39,17 @@ struct PrefixKey {
 /// adapter acts yet, the page is that of the base model. A page that no sequence has any more stays
 /// until the pool needs it: the least recently used first, and none before those that continue it.
 ///
-/// A claim is an entry whose page a running sequence is about to compute. Others wait for it in
-/// place of computing the same.
+/// A claim is an entry whose page a running sequence is about to compute, or that is being read
+/// from the store. Others wait for it in place of computing the same.
 class PrefixCache final : private PagePool::Keeper {
  public:
   /// The pool outlives the cache.
   PrefixCache(PagePool& pool, int64_t page_size);
   ~PrefixCache() override;
+
+  /// Pages also go to a store, which has them when the pool has others in their place: those that
+  /// have no salt. `bytes_of` is where a page lies, in memory of the host. Both outlive the cache.
+  void set_store(PageStore& store, std::function<std::span<std::byte>(PageId)> bytes_of);
 
   /// Of a sequence that has no page yet.
   [[nodiscard]] PrefixPlace begin() const { return {.age = age_}; }
@@ -55,6 +64,14 @@ class PrefixCache final : private PagePool::Keeper {
   /// The next page of the sequence. With kPage the place goes on to it: the sequence has to share
   /// it before the pool allocates another one.
   Next find(PrefixPlace& place, const PrefixKey& key);
+  /// Begins to read the next pages of a sequence, which has those before them, up to its first
+  /// max_pages; they are claims until they are read. False: the store has none of them, or the pool
+  /// no room.
+  bool begin_read(const PrefixPlace& place, const PrefixKey& key, int64_t max_pages) noexcept;
+  /// Completes the reads that have finished.
+  void poll() noexcept;
+  /// The same of one, for which it waits; false: there is none.
+  bool wait() noexcept;
   /// The sequence, which has claimed nothing, is going to compute its next pages: as many as the
   /// tokens of the key fill, up to the first that has an entry already. Where memory runs out it
   /// claims fewer.
@@ -65,7 +82,7 @@ class PrefixCache final : private PagePool::Keeper {
   /// or another that has the same keys and values already. Where memory runs out, and where the
   /// place is not valid, the cache has no entry of it.
   PageId add(PrefixPlace& place, const PrefixKey& key, PageId page) noexcept;
-  /// Forgets all entries. Pages that sequences have stay theirs.
+  /// Forgets all entries, and the pages of the store. Pages that sequences have stay theirs.
   void clear() noexcept;
 
   [[nodiscard]] int64_t num_entries() const { return num_entries_; }  // that have pages
@@ -86,8 +103,18 @@ class PrefixCache final : private PagePool::Keeper {
     Acts acts{};
     int32_t parent = kNone;  // of the page before; of an entry that is not in use the next such
     int32_t num_children = 0;
-    int32_t older = kNone, newer = kNone;  // in the list of unused pages
-    PageId page = kNoPage;                 // kNoPage: a claim
+    int32_t older = kNone, newer = kNone;   // in the list of unused pages
+    PageId page = kNoPage;                  // kNoPage: a claim
+    StoredPage stored = StoredPage::kRoot;  // kRoot: it is not in the store
+  };
+
+  /// Pages of a chain that are being read.
+  struct Reading {
+    std::vector<int32_t> entries{};
+    ReservedPages pages{};
+    size_t num_finished = 0;
+    uint64_t age = 0;
+    bool has_failed = false;
   };
 
   [[nodiscard]] Entry& at(int32_t entry) { return entries_[static_cast<size_t>(entry)]; }
@@ -103,6 +130,13 @@ class PrefixCache final : private PagePool::Keeper {
   [[nodiscard]] int32_t lookup(const Wanted& wanted);
   [[nodiscard]] int32_t insert(const Wanted& wanted) noexcept;
   void remove(int32_t entry) noexcept;
+  void set_page(int32_t entry, PageId page) noexcept;
+  [[nodiscard]] PageContent content(const Wanted& wanted, StoredPage parent) const;
+  [[nodiscard]] std::optional<StoredPage> stored_parent(int32_t entry) const;
+  void write(int32_t entry, const Wanted& wanted) noexcept;
+  void claim_stored(Reading& reading, const PrefixPlace& place, const PrefixKey& key,
+                    int64_t end) noexcept;
+  void finish(const FinishedRead& read) noexcept;
 
   void add_unused(PageId page) noexcept override;
   void remove_unused(PageId page) noexcept override;
@@ -118,6 +152,9 @@ class PrefixCache final : private PagePool::Keeper {
   int32_t oldest_ = kNone, newest_ = kNone;  // unused pages
   int64_t num_entries_ = 0;
   boost::unordered_flat_map<uint64_t, int32_t> by_hash_;
+  PageStore* store_ = nullptr;  // nullptr: there is none
+  std::function<std::span<std::byte>(PageId)> bytes_of_;
+  std::list<Reading> readings_;  // in the order in which they were begun
 };
 
 }  // namespace heddle

@@ -139,10 +139,12 @@ StepInFlight& Engine::State::schedule(bool overlaps) {
   StepInFlight& step = first_step->handle ? *second_step : *first_step;
   step.begin = std::chrono::steady_clock::now();
   step.schedule.overlaps = overlaps;
-  queue.prepare_step();
-  schedule_step(
-      step.schedule, queue.running(),
-      {.prefill_chunk = options.prefill_chunk, .recompute_above = config.recompute_above()});
+  do {  // where all that runs waits for pages that are being read, so does the engine
+    queue.prepare_step();
+    schedule_step(
+        step.schedule, queue.running(),
+        {.prefill_chunk = options.prefill_chunk, .recompute_above = config.recompute_above()});
+  } while (step.schedule.rows.empty() && !first_step->handle && prefixes.wait());
   return step;
 }
 

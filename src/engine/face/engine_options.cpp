@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
 #include "heddle/core/error.h"
@@ -38,6 +40,37 @@ std::optional<int> cuda_index(std::string_view name) {
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
   const bool is_number = error == std::errc() && end == name.data() + name.size() && index >= 0;
   return is_number ? std::optional(index) : std::nullopt;
+}
+
+/// Bytes that a folder, which may not exist yet, could take.
+int64_t room_on_disk(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::path at = std::filesystem::absolute(folder, error);
+  while (!std::filesystem::exists(at, error) && at.has_relative_path()) at = at.parent_path();
+  const std::filesystem::space_info space = std::filesystem::space(at, error);
+  int64_t bytes = error ? 0 : static_cast<int64_t>(space.available);
+  for (const auto& file : std::filesystem::directory_iterator(folder, error)) {
+    const uintmax_t size = file.file_size(error);
+    if (!error) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
+void complete_disk_memory(EngineOptions& options, Device device) {
+  constexpr int64_t kShare = 4;  // of what is available
+  if (options.kv_cache_dir.empty()) {
+    HEDDLE_CHECK(options.kv_disk_memory == 0, "kv_disk_memory is ", options.kv_disk_memory,
+                 ", but there is no kv_cache_dir (--kv-cache-dir)");
+    return;
+  }
+  HEDDLE_CHECK(options.prefix_cache, "kv_cache_dir is ", files::quote(options.kv_cache_dir),
+               ", but the prefix cache is turned off");
+  if (device.type != DeviceType::kCpu) {
+    throw_error(ErrorCode::kUnsupported, "kv_cache_dir is ", files::quote(options.kv_cache_dir),
+                ", which engines on the CPU alone have; leave it out on ", device);
+  }
+  if (options.kv_disk_memory > 0) return;
+  options.kv_disk_memory = room_on_disk(options.kv_cache_dir) / kShare;
 }
 
 /// The first GPU that this build has kernels for, or else the CPU.
@@ -74,6 +107,7 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
   check_range("prefill_chunk", options.prefill_chunk, 0, std::numeric_limits<int>::max());
   check_range("num_threads", options.num_threads, 0, kMaxThreads);
   check_range("kv_memory", options.kv_memory, 0, kAny);
+  check_range("kv_disk_memory", options.kv_disk_memory, 0, kAny);
   check_range("adapter_memory", options.adapter_memory, 0, kAny);
   check_range("adapter_host_memory", options.adapter_host_memory, 0, kAny);
   check_range("max_batch_adapters", options.max_batch_adapters, 0, kAny);
@@ -102,6 +136,7 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
     options.num_threads = static_cast<int>(std::clamp<int64_t>(num_processors, 1, kMaxThreads));
   }
   if (options.max_context == 0) options.max_context = config.context_length;
+  complete_disk_memory(options, device);
   if (options.admit.empty()) options.admit = "now";
   HEDDLE_CHECK(options.admit == "now" || options.admit == "longest", "admit is ",
                files::quote(options.admit), ", expected now or longest");

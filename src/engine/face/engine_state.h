@@ -17,6 +17,7 @@
 #include "engine/cache/prefix_cache.h"
 #include "engine/face/engine_options.h"
 #include "engine/face/made_engine.h"
+#include "engine/face/stored_pages.h"
 #include "engine/options/model_defaults.h"
 #include "engine/options/weight_options.h"
 #include "engine/rows/row_queue.h"
@@ -48,6 +49,7 @@ struct Engine::State {
         text_of_base(text_of_model(*files, options.generation_config)),
         runner(device_of(options), *files, limits_of(options), load_options_of(options)),
         adapters(runner, *files, text_of_base, adapter_limits(options)),
+        store(shares_prefixes() ? open_page_store(options, *files, runner) : nullptr),
         prefixes(runner.pages(), options.page_size),
         queue(runner.pages(), queue_rules(), &adapters, shares_prefixes() ? &prefixes : nullptr),
         steps{StepInFlight(options.max_batch), StepInFlight(options.max_batch)},
@@ -57,6 +59,10 @@ struct Engine::State {
     if (!options.adapter_dir.empty()) {
       options.adapter_memory = adapters.tiers().limits().memory_bytes;
       options.adapter_host_memory = adapters.tiers().limits().host_memory_bytes;
+    }
+    if (store != nullptr) {
+      runner.adapters().set_secret(store->secret());
+      prefixes.set_store(*store, [this](PageId page) { return runner.bytes_of(page); });
     }
     files->check_unchanged();
     options.on_load = nullptr;  // what it refers to may be destroyed from here on
@@ -106,6 +112,7 @@ struct Engine::State {
   ModelInfo info;
   EngineStats stats;
   RequestId next_id = 0;
+  std::unique_ptr<PageStore> store;  // nullptr: there is none
   PrefixCache prefixes;
   RowQueue queue;
   std::array<StepInFlight, 2> steps;

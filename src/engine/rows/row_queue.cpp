@@ -176,6 +176,7 @@ void RowQueue::prepare_step() noexcept {
     park(parked);
   }
   if (prefixes_ == nullptr) return;
+  prefixes_->poll();
   for (Sequence& sequence : running_) take_prefix(sequence);
 }
 
@@ -209,7 +210,8 @@ void RowQueue::park(Sequences::iterator place) noexcept {
 }
 
 /// Gives a sequence that prefills the next pages that others have computed by now. Where another
-/// one is computing the next, it waits for that; else it computes the rest itself, and others wait.
+/// one is computing the next, or it comes from the store, it waits for that; else it computes the
+/// rest itself, and others wait.
 void RowQueue::take_prefix(Sequence& sequence) noexcept {
   RowCache& cache = sequence.cache;
   cache.awaits_page = false;
@@ -217,11 +219,14 @@ void RowQueue::take_prefix(Sequence& sequence) noexcept {
   const bool has_claimed = cache.place.claim >= 0;
   if (sequence.is_paused || !is_at_page || has_claimed || sequence.decodes()) return;
   PrefixKey key = prefix_key(sequence);
-  while (cache.place.num_pages < max_shared_pages(sequence, rules_.page_size)) {
+  const int64_t max_pages = max_shared_pages(sequence, rules_.page_size);
+  while (cache.place.num_pages < max_pages) {
     const auto [found, page] = prefixes_->find(cache.place, key);
-    cache.awaits_page = found == PrefixCache::Found::kClaim;
+    const bool is_nothing = found == PrefixCache::Found::kNothing;
+    const bool is_being_read = is_nothing && prefixes_->begin_read(cache.place, key, max_pages);
+    cache.awaits_page = found == PrefixCache::Found::kClaim || is_being_read;
     if (cache.awaits_page) return;
-    if (found == PrefixCache::Found::kNothing) break;
+    if (is_nothing) break;
     cache.pages.share(page);
     cache.num_cached += rules_.page_size;
     counts_.cached_tokens += rules_.page_size;

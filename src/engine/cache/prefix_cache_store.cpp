@@ -1,0 +1,131 @@
+// How pages of the prefix cache come to the store and back.
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "engine/cache/prefix_cache.h"
+
+namespace heddle {
+namespace {
+
+constexpr int64_t kMaxReadPages = 64;  // that are read at once for one sequence
+
+/// Pages that are allocated; nothing where there is no room.
+std::optional<ReservedPages> allocate(PagePool& pool, int64_t num_pages) noexcept {
+  try {
+    std::optional<ReservedPages> pages = pool.reserve(num_pages);
+    if (pages) pages->grow_to(num_pages);
+    return pages;
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+void PrefixCache::set_store(PageStore& store,
+                            std::function<std::span<std::byte>(PageId)> bytes_of) {
+  store_ = &store;
+  bytes_of_ = std::move(bytes_of);
+}
+
+PageContent PrefixCache::content(const Wanted& wanted, StoredPage parent) const {
+  const auto [low, high] = wanted.acts.adapters;
+  const Digest acts = Hasher(store_->secret()).add(low).add(high).add(wanted.acts.from).digest();
+  return {.parent = parent, .acts = acts, .tokens = wanted.tokens};
+}
+
+/// What a page in the store has for its parent that comes after the entry; nothing where it cannot
+/// be there, since the entry is not.
+std::optional<StoredPage> PrefixCache::stored_parent(int32_t entry) const {
+  if (entry == kNone) return StoredPage::kRoot;
+  const StoredPage stored = entries_[static_cast<size_t>(entry)].stored;
+  return stored == StoredPage::kRoot ? std::nullopt : std::optional(stored);
+}
+
+/// Not of a sequence that has a salt: its first page is not written, so none that continue it are.
+void PrefixCache::write(int32_t entry, const Wanted& wanted) noexcept {
+  if (store_ == nullptr || wanted.acts.salt != Digest{}) return;
+  const std::optional<StoredPage> parent = stored_parent(wanted.parent);
+  if (!parent) return;
+  const std::optional<StoredPage> stored =
+      store_->write(content(wanted, *parent), bytes_of_(at(entry).page));
+  at(entry).stored = stored.value_or(StoredPage::kRoot);
+}
+
+/// Claims the pages [place.num_pages, end) of the sequence that the store has.
+void PrefixCache::claim_stored(Reading& reading, const PrefixPlace& place, const PrefixKey& key,
+                               int64_t end) noexcept {
+  int32_t before = place.entry;
+  for (int64_t i = place.num_pages; i < end; ++i) {
+    const std::optional<StoredPage> parent = stored_parent(before);
+    if (!parent) return;
+    const Wanted next = wanted(before, i, key);
+    const std::optional<PageStore::Found> found = store_->find(content(next, *parent));
+    if (!found || !found->is_readable) return;
+    before = insert(next);
+    if (before == kNone) return;
+    at(before).stored = found->id;
+    reading.entries.push_back(before);
+  }
+}
+
+bool PrefixCache::begin_read(const PrefixPlace& place, const PrefixKey& key,
+                             int64_t max_pages) noexcept {
+  if (store_ == nullptr || !is_valid(place) || key.salt != Digest{}) return false;
+  const int64_t num_wanted =
+      std::min({max_pages - place.num_pages, kMaxReadPages, pool_.num_free()});
+  Reading reading{.age = age_};
+  std::list<Reading> one;
+  try {
+    reading.entries.reserve(static_cast<size_t>(std::max<int64_t>(num_wanted, 0)));
+    one.push_back(std::move(reading));
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  Reading& to = one.front();
+  claim_stored(to, place, key, place.num_pages + num_wanted);
+  std::optional<ReservedPages> pages = allocate(pool_, std::ssize(to.entries));
+  size_t num_begun = 0;
+  if (pages) {
+    to.pages = std::move(*pages);
+    while (num_begun < to.entries.size()) {
+      const std::span<std::byte> bytes = bytes_of_(to.pages.ids()[num_begun]);
+      if (!store_->begin_read(at(to.entries[num_begun]).stored, bytes)) break;
+      ++num_begun;
+    }
+  }
+  for (; to.entries.size() > num_begun; to.entries.pop_back()) remove(to.entries.back());
+  if (num_begun > 0) readings_.splice(readings_.end(), one);
+  return num_begun > 0;
+}
+
+/// Reads finish in the order in which they were begun. Of one that fails, the pages after it are no
+/// use.
+void PrefixCache::finish(const FinishedRead& read) noexcept {
+  Reading& reading = readings_.front();
+  const size_t i = reading.num_finished++;
+  if (reading.age == age_ && !reading.has_failed) {
+    reading.has_failed = !read.is_good;
+    if (read.is_good) set_page(reading.entries[i], reading.pages.ids()[i]);
+    for (size_t k = reading.entries.size(); reading.has_failed && k-- > i;) {
+      remove(reading.entries[k]);
+    }
+  }
+  // The pages go to the sequences that have taken them, and to the list of unused ones.
+  if (reading.num_finished == reading.entries.size()) readings_.pop_front();
+}
+
+void PrefixCache::poll() noexcept {
+  if (store_ == nullptr) return;
+  while (const std::optional<FinishedRead> read = store_->poll()) finish(*read);
+}
+
+bool PrefixCache::wait() noexcept {
+  if (readings_.empty()) return false;
+  const std::optional<FinishedRead> read = store_->wait();
+  if (read) finish(*read);
+  return read.has_value();
+}
+
+}  // namespace heddle

@@ -1,0 +1,201 @@
+// Pages that outlive their engine: what a later one finds in the folder has the bits of a cold run,
+// and whatever happens to the folder, so has what it does not find.
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "engine/test/tiny_adapter.h"
+#include "engine/test/tiny_model.h"
+#include "expect_error.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+namespace llama = model::llama;
+using model::ref::Llama;
+
+class StoredPrefixes : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!testing::is_on_cpu()) GTEST_SKIP() << "engines on the CPU alone have the folder";
+  }
+  Engine engine_with(EngineOptions options) {
+    options.page_size = 4;
+    options.on_warning = [this](const std::string& text) { warnings.push_back(text); };
+    Engine made = model.engine(options);
+    (void)made.add_adapter("a", a.folder.path().string());
+    return made;
+  }
+  Engine stored_engine(EngineOptions options = {}) {
+    options.kv_cache_dir = dir();
+    options.kv_disk_memory = int64_t{64} << 20;
+    return engine_with(options);
+  }
+  [[nodiscard]] std::string dir() const { return (folder.path() / "pages").string(); }
+  /// Tokens of the prompt that were found; the answer is that of a cold run.
+  int64_t run(Engine& engine, const Request& request) {
+    const Completion answer = testing::run_all(engine, {request}).front();
+    Engine cold = engine_with({.max_batch = 1, .prefix_cache = false});
+    testing::expect_same(answer, testing::run_all(cold, {request}).front(), "from the folder");
+    return answer.cached_tokens;
+  }
+  static Request request_of(std::vector<int32_t> tokens, const std::string& adapter = "") {
+    Request request = testing::endless_request(std::move(tokens), 6);
+    request.adapter = adapter;
+    return request;
+  }
+
+  Llama base = model::random_llama(testing::tiny_config(), true);
+  testing::TinyAdapter a{base, 3, {llama::kQ, llama::kV, llama::kDown}};
+  testing::TinyModel model{base};
+  testing::TempFolder folder;
+  std::vector<std::string> warnings;
+};
+
+TEST_F(StoredPrefixes, ALaterEngineFindsThem) {
+  const Request request = request_of(testing::random_tokens(37)),
+                adapted = request_of(*request.token_ids, "a");
+  for (int i = 0; i < 3; ++i) {
+    Engine engine = stored_engine();
+    EXPECT_EQ(run(engine, request), i == 0 ? 0 : 36) << "engine " << i;
+    EXPECT_EQ(run(engine, adapted), i == 0 ? 0 : 36) << "engine " << i;
+    EXPECT_EQ(run(engine, request), 36) << "in memory by now";
+  }
+  EXPECT_TRUE(warnings.empty());
+}
+
+TEST_F(StoredPrefixes, AnAnswerIsTheBeginningOfTheNextTurn) {
+  Request request = request_of(testing::random_tokens(10));
+  std::vector<int32_t> answer;
+  {
+    Engine engine = stored_engine();
+    answer = testing::run_all(engine, {request}).front().token_ids;
+  }
+  request.token_ids->insert(request.token_ids->end(), answer.begin(), answer.end());
+  Engine engine = stored_engine();
+  EXPECT_EQ(run(engine, request), 12) << "10 tokens and five that were drawn and computed";
+}
+
+TEST_F(StoredPrefixes, PagesThatMemoryHasNoRoomForComeBack) {
+  Engine probe = engine_with({.max_batch = 1});
+  const int64_t page_bytes = probe.options().kv_memory / probe.load().num_pages;
+  Engine engine = stored_engine({.max_batch = 2, .kv_memory = 12 * page_bytes});
+  std::vector<Request> requests;
+  for (int i = 0; i < 6; ++i) requests.push_back(request_of(testing::random_tokens(25)));
+  for (const Request& request : requests) EXPECT_EQ(run(engine, request), 0);
+  for (const Request& request : requests) EXPECT_EQ(run(engine, request), 24);
+}
+
+TEST_F(StoredPrefixes, SeveralRequestsWaitForOneRead) {
+  const std::vector<int32_t> shared = testing::random_tokens(30);
+  {
+    Engine engine = stored_engine();
+    EXPECT_EQ(run(engine, request_of(shared)), 0);
+  }
+  Engine engine = stored_engine({.max_batch = 4});
+  std::vector<Request> requests;
+  for (int i = 0; i < 4; ++i) {
+    std::vector<int32_t> tokens = shared;
+    tokens.push_back(static_cast<int32_t>(i));
+    requests.push_back(request_of(tokens));
+  }
+  Engine cold = engine_with({.max_batch = 1, .prefix_cache = false});
+  const std::vector<Completion> got = testing::run_all(engine, requests),
+                                want = testing::run_all(cold, requests);
+  for (size_t i = 0; i < got.size(); ++i) {
+    testing::expect_same(got[i], want[i], "request " + std::to_string(i));
+    EXPECT_EQ(got[i].cached_tokens, 28);
+  }
+}
+
+/// Those are read that were begun; the request is gone.
+TEST_F(StoredPrefixes, ARequestMayEndWhileItsPagesAreRead) {
+  const Request request = request_of(testing::random_tokens(57));
+  {
+    Engine engine = stored_engine();
+    EXPECT_EQ(run(engine, request), 0);
+  }
+  for (int num_steps = 0; num_steps < 4; ++num_steps) {
+    Engine engine = stored_engine();
+    const RequestId id = engine.submit(request);
+    for (int i = 0; i < num_steps; ++i) (void)engine.step();
+    EXPECT_TRUE(engine.cancel(id));
+    if (num_steps % 2 == 1) engine.reset_prefix_cache();
+    while (engine.num_unfinished() > 0) (void)engine.step();
+    EXPECT_EQ(run(engine, request) > 0, num_steps % 2 == 0);
+  }
+}
+
+TEST_F(StoredPrefixes, SaltedPagesStayInMemory) {
+  Request request = request_of(testing::random_tokens(20));
+  request.cache_salt = "tenant";
+  for (int i = 0; i < 2; ++i) {
+    Engine engine = stored_engine();
+    EXPECT_EQ(run(engine, request), 0);
+    EXPECT_EQ(run(engine, request), 16);
+  }
+}
+
+TEST_F(StoredPrefixes, AResetForgetsTheFolderToo) {
+  const Request request = request_of(testing::random_tokens(20));
+  {
+    Engine engine = stored_engine();
+    EXPECT_EQ(run(engine, request), 0);
+    engine.reset_prefix_cache();
+  }
+  Engine engine = stored_engine();
+  EXPECT_EQ(run(engine, request), 0);
+}
+
+TEST_F(StoredPrefixes, WhatOtherEnginesHaveComputedIsNotTaken) {
+  const Request request = request_of(testing::random_tokens(20));
+  for (const char* kv_type : {"f16", "bf16"}) {
+    Engine engine = stored_engine({.kv_type = kv_type});
+    EXPECT_EQ(testing::run_all(engine, {request}).front().cached_tokens, 0);
+  }
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("was made with kv_type f16, this engine has bf16"), std::string::npos)
+      << warnings[0];
+}
+
+/// Whichever byte is another one: a page has the bits of a cold run or is computed.
+TEST_F(StoredPrefixes, DamagedFilesChangeNoBit) {
+  const Request request = request_of(testing::random_tokens(45));
+  {
+    Engine engine = stored_engine();
+    EXPECT_EQ(run(engine, request), 0);
+  }
+  const fs::path kept = folder.path() / "kept";
+  fs::copy(dir(), kept, fs::copy_options::recursive);
+  int64_t num_found = 0;
+  for (int round = 0; round < 30; ++round) {
+    fs::remove_all(dir());
+    fs::copy(kept, dir(), fs::copy_options::recursive);
+    for (const auto& file : fs::directory_iterator(dir())) {
+      const auto size = static_cast<int64_t>(file.file_size());
+      if (size == 0) continue;
+      std::fstream bytes(file.path(), std::ios::binary | std::ios::in | std::ios::out);
+      for (int64_t i = 0; i < 1 + size / 20000; ++i) {
+        bytes.seekp(testing::random_int(0, size - 1));
+        bytes.put(static_cast<char>(testing::random_int(0, 255)));
+      }
+    }
+    Engine engine = stored_engine();
+    num_found += run(engine, request);
+  }
+  EXPECT_LT(num_found, 30 * 44);
+}
+
+TEST_F(StoredPrefixes, WhatCannotBeIsRefusedByName) {
+  testing::expect_invalid({"kv_cache_dir", "prefix cache is turned off"},
+                          [&] { (void)stored_engine({.prefix_cache = false}); });
+  testing::expect_invalid({"kv_disk_memory is 5", "no kv_cache_dir"},
+                          [&] { (void)engine_with({.kv_disk_memory = 5}); });
+}
+
+}  // namespace
+}  // namespace heddle
