@@ -151,6 +151,11 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
           "--no-prefix-cache", [&engine] { engine.prefix_cache = false; },
           "Computes every prompt whole, also where an earlier one began alike")
       ->group("Engine");
+  group.value("--kv-cache-dir", engine.kv_cache_dir, "DIR",
+              "Folder in which the prefix cache outlives the program, on the CPU: a later one of "
+              "the same model and options finds it");
+  add_size("--kv-disk-memory", engine.kv_disk_memory,
+           "Disk that --kv-cache-dir may take, such as 20G; auto: a quarter of what is free");
   group
       .value("--admit", engine.admit, "WHEN",
              "When a row starts: now, as soon as the pages of its prompt and a few more are free; "

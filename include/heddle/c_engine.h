@@ -75,9 +75,11 @@ typedef struct heddle_engine_options {
   int64_t max_context;   /* 0: what the model was made for; tokens of one row, prompt and answer */
   int64_t kv_memory;     /* 0: half of the memory that is available; bytes of the KV cache */
   bool prefix_cache;     /* true; requests take keys and values that an earlier one began with */
-  heddle_string admit;   /* {NULL, 0}: "now"; "longest": no request is ever parked */
-  heddle_string kv_type; /* {NULL, 0}: "f32", on a GPU as activations; "f16", "bf16" */
-  heddle_string weights; /* {NULL, 0}: as they are stored; "q8_0", ...: packed when loaded */
+  heddle_string kv_cache_dir; /* {NULL, 0}: none; a folder in which its pages outlive the engine */
+  int64_t kv_disk_memory;     /* 0: a quarter of the disk that is free; bytes of that folder */
+  heddle_string admit;        /* {NULL, 0}: "now"; "longest": no request is ever parked */
+  heddle_string kv_type;      /* {NULL, 0}: "f32", on a GPU as activations; "f16", "bf16" */
+  heddle_string weights;      /* {NULL, 0}: as they are stored; "q8_0", ...: packed when loaded */
   /* {NULL, 0}: none; a folder of adapters that are found by name when a request first names them */
   heddle_string adapter_dir;
   int64_t adapter_memory; /* 0: with adapter_dir a quarter of what is available, else no limit */
@@ -124,6 +126,7 @@ typedef struct heddle_engine_load {
   int64_t num_waiting, num_running;    /* requests */
   int64_t num_pages, num_free_pages;   /* of the KV cache; free: reserved for no request */
   int64_t num_cached_pages;            /* of the free ones: the prefix cache has them */
+  int64_t num_disk_pages;              /* in kv_cache_dir */
   int64_t num_parked;                  /* of the waiting requests: those that were parked */
   int64_t num_adapters, adapter_bytes; /* whose weights are in memory */
 } heddle_engine_load;
@@ -151,7 +154,8 @@ typedef struct heddle_engine_stats {
   /* Of requests that may take keys and values from the prefix cache: tokens of their prompts, and
      those of them that they took. A request that was parked counts each time that it starts. */
   int64_t prefix_tokens, cached_tokens;
-  int64_t parkings; /* times that a request was parked */
+  int64_t disk_tokens; /* whose keys and values were read from kv_cache_dir */
+  int64_t parkings;    /* times that a request was parked */
 } heddle_engine_stats;
 heddle_status heddle_engine_get_stats(heddle_engine* engine, heddle_engine_stats* stats);
 

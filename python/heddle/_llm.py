@@ -56,6 +56,9 @@ class LLM:
         prefix_cache: Whether prompts take keys and values of tokens that an earlier one began
             with, which then are not computed again (docs/prefix_cache.md). No bit of an answer
             depends on it.
+        kv_cache_dir: A folder in which these keys and values outlive the process, on the CPU
+            (docs/prefix_cache.md); None: none.
+        kv_disk_memory: Bytes that its files may take; 0: a quarter of what the disk has free.
         admit: When a waiting prompt starts: "now", where the pages of the prompt and a few more are
             free, so that the youngest may be parked later; "longest", where those of the longest
             answer are free, too.
@@ -95,6 +98,8 @@ class LLM:
         max_context: int = 0,
         kv_memory: int = 0,
         prefix_cache: bool = True,
+        kv_cache_dir: str | os.PathLike[str] | None = None,
+        kv_disk_memory: int = 0,
         admit: str = "now",
         kv_type: str = "",
         weights: str = "",
@@ -125,6 +130,8 @@ class LLM:
                 max_context,
                 kv_memory,
                 prefix_cache,
+                "" if kv_cache_dir is None else os.fspath(kv_cache_dir),
+                kv_disk_memory,
                 admit,
                 kv_type,
                 weights,

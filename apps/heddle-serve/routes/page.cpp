@@ -39,9 +39,11 @@ HttpResponse page_state(Service& service) {
                    {"num_pages", now.load.num_pages},
                    {"num_free_pages", now.load.num_free_pages},
                    {"num_cached_pages", now.load.num_cached_pages},
+                   {"num_disk_pages", now.load.num_disk_pages},
                    {"num_parked", now.load.num_parked},
                    {"prefix_tokens", now.stats.prefix_tokens},
                    {"cached_tokens", now.stats.cached_tokens},
+                   {"disk_tokens", now.stats.disk_tokens},
                    {"parkings", now.stats.parkings},
                    {"generated_tokens", now.stats.generated_tokens},
                    {"adapter_bytes", now.load.adapter_bytes}};

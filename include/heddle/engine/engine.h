@@ -172,7 +172,8 @@ struct EngineStats {
   // Of requests that may take keys and values from the prefix cache: tokens of their prompts, and
   // those of them that they took. A request that was parked counts each time that it starts.
   int64_t prefix_tokens = 0, cached_tokens = 0;
-  int64_t parkings = 0;  // times that a request was parked
+  int64_t disk_tokens = 0;  // whose keys and values were read from kv_cache_dir
+  int64_t parkings = 0;     // times that a request was parked
 };
 
 /// What an engine has to do, and how full its KV cache is, at this moment.
@@ -181,6 +182,7 @@ struct EngineLoad {
   int64_t num_ended = 0;                        // those whose end the next step reports
   int64_t num_pages = 0, num_free_pages = 0;    // of the KV cache; free: reserved for no request
   int64_t num_cached_pages = 0;                 // of the free ones: the prefix cache has them
+  int64_t num_disk_pages = 0;                   // in kv_cache_dir
   int64_t num_parked = 0;                       // of the waiting requests: those that were parked
   int64_t num_adapters = 0, adapter_bytes = 0;  // whose weights are in memory
   // Of a GPU's engine: those with a copy in host memory, or on the way there.

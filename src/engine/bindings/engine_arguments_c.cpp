@@ -110,25 +110,28 @@ Request request_of(const heddle_engine_request& given) {
 }
 
 EngineOptions options_of(heddle_string model, const heddle_engine_options& given) {
-  EngineOptions options{.model_path = path_of("model", model),
-                        .device = string_of("options.device", given.device, kMaxName),
-                        .max_batch = given.max_batch,
-                        .num_threads = given.num_threads,
-                        .page_size = given.page_size,
-                        .prefill_chunk = given.prefill_chunk,
-                        .max_context = given.max_context,
-                        .kv_memory = given.kv_memory,
-                        .prefix_cache = given.prefix_cache,
-                        .admit = string_of("options.admit", given.admit, kMaxName),
-                        .kv_type = string_of("options.kv_type", given.kv_type, kMaxName),
-                        .weights = string_of("options.weights", given.weights, kMaxName),
-                        .adapter_memory = given.adapter_memory,
-                        .adapter_host_memory = given.adapter_host_memory,
-                        .max_batch_adapters = given.max_batch_adapters,
-                        .max_batch_adapter_bytes = given.max_batch_adapter_bytes,
-                        .generation_config = string_of("options.generation_config",
-                                                       given.generation_config, kMaxPath),
-                        .strict = given.strict};
+  EngineOptions options{
+      .model_path = path_of("model", model),
+      .device = string_of("options.device", given.device, kMaxName),
+      .max_batch = given.max_batch,
+      .num_threads = given.num_threads,
+      .page_size = given.page_size,
+      .prefill_chunk = given.prefill_chunk,
+      .max_context = given.max_context,
+      .kv_memory = given.kv_memory,
+      .prefix_cache = given.prefix_cache,
+      .kv_cache_dir = string_of("options.kv_cache_dir", given.kv_cache_dir, kMaxPath),
+      .kv_disk_memory = given.kv_disk_memory,
+      .admit = string_of("options.admit", given.admit, kMaxName),
+      .kv_type = string_of("options.kv_type", given.kv_type, kMaxName),
+      .weights = string_of("options.weights", given.weights, kMaxName),
+      .adapter_memory = given.adapter_memory,
+      .adapter_host_memory = given.adapter_host_memory,
+      .max_batch_adapters = given.max_batch_adapters,
+      .max_batch_adapter_bytes = given.max_batch_adapter_bytes,
+      .generation_config =
+          string_of("options.generation_config", given.generation_config, kMaxPath),
+      .strict = given.strict};
   if (given.adapter_dir.data != nullptr) {
     options.adapter_dir = path_of("options.adapter_dir", given.adapter_dir);
   }

@@ -153,6 +153,8 @@ void heddle_engine_options_init(heddle_engine_options* options) {
               .max_context = defaults.max_context,
               .kv_memory = defaults.kv_memory,
               .prefix_cache = defaults.prefix_cache,
+              .kv_cache_dir = {nullptr, 0},
+              .kv_disk_memory = defaults.kv_disk_memory,
               .admit = {nullptr, 0},
               .kv_type = {nullptr, 0},
               .weights = {nullptr, 0},
@@ -246,6 +248,7 @@ heddle_status heddle_engine_get_load(heddle_engine* engine, heddle_engine_load* 
              .num_pages = now.num_pages,
              .num_free_pages = now.num_free_pages,
              .num_cached_pages = now.num_cached_pages,
+             .num_disk_pages = now.num_disk_pages,
              .num_parked = now.num_parked,
              .num_adapters = now.num_adapters,
              .adapter_bytes = now.adapter_bytes};
@@ -277,6 +280,7 @@ heddle_status heddle_engine_get_stats(heddle_engine* engine, heddle_engine_stats
               .adapter_evictions = now.adapter_evictions,
               .prefix_tokens = now.prefix_tokens,
               .cached_tokens = now.cached_tokens,
+              .disk_tokens = now.disk_tokens,
               .parkings = now.parkings};
   });
 }

@@ -108,10 +108,11 @@ class PythonEngine {
 EngineOptions options_of(std::string model, std::string device, int64_t max_batch,
                          int64_t num_threads, int64_t page_size, int64_t prefill_chunk,
                          int64_t max_context, int64_t kv_memory, bool prefix_cache,
-                         std::string admit, std::string kv_type, std::string weights,
-                         std::string adapter_dir, int64_t adapter_memory,
-                         int64_t adapter_host_memory, int64_t max_batch_adapters,
-                         int64_t max_batch_adapter_bytes, std::string generation_config) {
+                         std::string kv_cache_dir, int64_t kv_disk_memory, std::string admit,
+                         std::string kv_type, std::string weights, std::string adapter_dir,
+                         int64_t adapter_memory, int64_t adapter_host_memory,
+                         int64_t max_batch_adapters, int64_t max_batch_adapter_bytes,
+                         std::string generation_config) {
   return {.model_path = std::move(model),
           .device = std::move(device),
           .max_batch = narrowed("max_batch", max_batch),
@@ -121,6 +122,8 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
           .max_context = max_context,
           .kv_memory = kv_memory,
           .prefix_cache = prefix_cache,
+          .kv_cache_dir = std::move(kv_cache_dir),
+          .kv_disk_memory = kv_disk_memory,
           .admit = std::move(admit),
           .kv_type = std::move(kv_type),
           .weights = std::move(weights),
@@ -315,24 +318,25 @@ void bind_queue(nb::module_& m) {
           "__init__",
           [](PythonEngine* self, std::string model, std::string device, int64_t max_batch,
              int64_t num_threads, int64_t page_size, int64_t prefill_chunk, int64_t max_context,
-             int64_t kv_memory, bool prefix_cache, std::string admit, std::string kv_type,
-             std::string weights, std::string adapter_dir, int64_t adapter_memory,
-             int64_t adapter_host_memory, int64_t max_batch_adapters,
+             int64_t kv_memory, bool prefix_cache, std::string kv_cache_dir, int64_t kv_disk_memory,
+             std::string admit, std::string kv_type, std::string weights, std::string adapter_dir,
+             int64_t adapter_memory, int64_t adapter_host_memory, int64_t max_batch_adapters,
              int64_t max_batch_adapter_bytes, std::string generation_config,
              const nb::object& on_load) {
             load(self,
                  options_of(std::move(model), std::move(device), max_batch, num_threads, page_size,
-                            prefill_chunk, max_context, kv_memory, prefix_cache, std::move(admit),
+                            prefill_chunk, max_context, kv_memory, prefix_cache,
+                            std::move(kv_cache_dir), kv_disk_memory, std::move(admit),
                             std::move(kv_type), std::move(weights), std::move(adapter_dir),
                             adapter_memory, adapter_host_memory, max_batch_adapters,
                             max_batch_adapter_bytes, std::move(generation_config)),
                  on_load);
           },
           "model"_a, "device"_a, "max_batch"_a, "num_threads"_a, "page_size"_a, "prefill_chunk"_a,
-          "max_context"_a, "kv_memory"_a, "prefix_cache"_a, "admit"_a, "kv_type"_a, "weights"_a,
-          "adapter_dir"_a = "", "adapter_memory"_a = 0, "adapter_host_memory"_a = 0,
-          "max_batch_adapters"_a = 0, "max_batch_adapter_bytes"_a = 0, "generation_config"_a = "",
-          "on_load"_a = nb::none())
+          "max_context"_a, "kv_memory"_a, "prefix_cache"_a, "kv_cache_dir"_a, "kv_disk_memory"_a,
+          "admit"_a, "kv_type"_a, "weights"_a, "adapter_dir"_a = "", "adapter_memory"_a = 0,
+          "adapter_host_memory"_a = 0, "max_batch_adapters"_a = 0, "max_batch_adapter_bytes"_a = 0,
+          "generation_config"_a = "", "on_load"_a = nb::none())
       .def("close", &PythonEngine::close)
       .def(
           "submit",
@@ -426,6 +430,7 @@ void bind_state(nb::module_& m) {
       .def_ro("adapter_evictions", &EngineStats::adapter_evictions)
       .def_ro("prefix_tokens", &EngineStats::prefix_tokens)
       .def_ro("cached_tokens", &EngineStats::cached_tokens)
+      .def_ro("disk_tokens", &EngineStats::disk_tokens)
       .def_ro("parkings", &EngineStats::parkings);
   nb::class_<EngineLoad>(m, "EngineLoad")
       .def_ro("num_waiting", &EngineLoad::num_waiting)
@@ -434,6 +439,7 @@ void bind_state(nb::module_& m) {
       .def_ro("num_pages", &EngineLoad::num_pages)
       .def_ro("num_free_pages", &EngineLoad::num_free_pages)
       .def_ro("num_cached_pages", &EngineLoad::num_cached_pages)
+      .def_ro("num_disk_pages", &EngineLoad::num_disk_pages)
       .def_ro("num_parked", &EngineLoad::num_parked)
       .def_ro("num_adapters", &EngineLoad::num_adapters)
       .def_ro("adapter_bytes", &EngineLoad::adapter_bytes)

@@ -86,6 +86,7 @@ class PrefixCache final : private PagePool::Keeper {
   void clear() noexcept;
 
   [[nodiscard]] int64_t num_entries() const { return num_entries_; }  // that have pages
+  [[nodiscard]] int64_t num_read() const { return num_read_; }        // pages, from the store
 
  private:
   static constexpr int32_t kNone = -1;
@@ -150,7 +151,7 @@ class PrefixCache final : private PagePool::Keeper {
   std::vector<int32_t> entry_of_page_;       // [pages that were ever kept]
   int32_t free_ = kNone;                     // first of the entries that are not in use
   int32_t oldest_ = kNone, newest_ = kNone;  // unused pages
-  int64_t num_entries_ = 0;
+  int64_t num_entries_ = 0, num_read_ = 0;
   boost::unordered_flat_map<uint64_t, int32_t> by_hash_;
   PageStore* store_ = nullptr;  // nullptr: there is none
   std::function<std::span<std::byte>(PageId)> bytes_of_;

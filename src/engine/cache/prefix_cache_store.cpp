@@ -108,6 +108,7 @@ void PrefixCache::finish(const FinishedRead& read) noexcept {
   if (reading.age == age_ && !reading.has_failed) {
     reading.has_failed = !read.is_good;
     if (read.is_good) set_page(reading.entries[i], reading.pages.ids()[i]);
+    num_read_ += read.is_good ? 1 : 0;
     for (size_t k = reading.entries.size(); reading.has_failed && k-- > i;) {
       remove(reading.entries[k]);
     }

@@ -335,6 +335,7 @@ const EngineStats& Engine::stats() const {
   const RowQueue::Counts& counts = state_->queue.counts();
   state_->stats.prefix_tokens = counts.prefix_tokens;
   state_->stats.cached_tokens = counts.cached_tokens;
+  state_->stats.disk_tokens = state_->prefixes.num_read() * state_->options.page_size;
   state_->stats.parkings = counts.parkings;
   return state_->stats;
 }
@@ -351,6 +352,7 @@ EngineLoad Engine::load() const {
           .num_pages = pages.num_pages(),
           .num_free_pages = pages.num_free(),
           .num_cached_pages = pages.num_unused(),
+          .num_disk_pages = state_->store == nullptr ? 0 : state_->store->stats().num_pages,
           .num_parked = queue.num_parked(),
           .num_adapters = tiers.num_on_device(),
           .adapter_bytes = tiers.device_bytes(),

@@ -64,6 +64,7 @@ TEST_F(StoredPrefixes, ALaterEngineFindsThem) {
     EXPECT_EQ(run(engine, request), i == 0 ? 0 : 36) << "engine " << i;
     EXPECT_EQ(run(engine, adapted), i == 0 ? 0 : 36) << "engine " << i;
     EXPECT_EQ(run(engine, request), 36) << "in memory by now";
+    EXPECT_EQ(engine.stats().disk_tokens, i == 0 ? 0 : 2 * 36);
   }
   EXPECT_TRUE(warnings.empty());
 }
