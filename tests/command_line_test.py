@@ -229,7 +229,7 @@ class PrefixCache(Case):
 
     def test_a_row_is_parked_only_where_rows_start_at_once(self):
         rows = [{"prompt": prompt, "max_tokens": 90} for prompt in (ENDLESS, ENDLESS.removeprefix("1 ") + " 11")]
-        options = ("--kv-memory", 8 * 737280)  # pages, of which each row needs 7
+        options = ("--kv-memory", 10 * 737280)  # pages, of which each row starts with 4 and needs 7
         waiting, stats, err = self.run_of("--admit", "longest", *options, rows=rows, max_batch=2)
         self.assertEqual(stats["parkings"], 0)
         for start in ((), ("--admit", "now"), ("--admit", "now", "--no-prefix-cache")):

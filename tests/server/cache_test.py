@@ -1,8 +1,9 @@
-"""The prefix cache of `heddle serve`: what is counted and told of it, salts, the reset, and rows that are parked for lack of pages.
+"""The prefix cache of `heddle serve`: what is counted and told of it, salts, the reset, and rows that are parked for lack of pages; pages that outlive the process.
 
 Prompts are random, so that no test finds what another one has left; a token is a byte, a page has 16.
 """
 import json
+import pathlib
 import random
 import string
 import tempfile
@@ -177,6 +178,32 @@ class Parked(unittest.TestCase):
             tokens, parkings = self.answers(*options)
             self.assertEqual(tokens, waits, options)
             self.assertGreaterEqual(parkings, 1, options)
+
+
+class Restarted(unittest.TestCase):
+    """Pages that outlive the process, on the CPU."""
+
+    def test_a_restarted_server_is_warm(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pages = pathlib.Path(folder) / "pages"
+            body = {**TEXT, "prompt": prompt_of(40), "return_token_ids": True, "logprobs": 0}
+            answers = []
+            for found in (0, 32):
+                server = Server(folder, "--kv-cache-dir", pages, "--kv-disk-memory", "64M", device="cpu")
+                try:
+                    for again in (found, 32):
+                        status, answer = server.post("/v1/completions", body)
+                        self.assertEqual(status, 200, answer)
+                        self.assertEqual(answer["usage"]["prompt_tokens_details"], {"cached_tokens": again})
+                        answers.append(answer["choices"])
+                    self.assertEqual(server.metric("heddle:prefix_cache_disk_hits_total"), found)
+                finally:
+                    server.stop()
+            for choices in answers:
+                self.assertEqual(choices, answers[0])
+            self.assertEqual(pages.stat().st_mode & 0o777, 0o700)
+            for file in pages.iterdir():
+                self.assertEqual(file.stat().st_mode & 0o777, 0o600, file)
 
 
 if __name__ == "__main__":

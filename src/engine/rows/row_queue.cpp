@@ -87,6 +87,7 @@ void RowQueue::refuse(Sequences&& one, const RowFailure& failure) noexcept {
 void RowQueue::end(Sequence& sequence, FinishReason reason) noexcept {
   sequence.answer.completion.finish_reason = reason;
   sequence.answer.has_ended = true;
+  if (sequence.cache.was_parked && sequence.cache.pages.is_empty()) --num_parked_;
   free_pages(sequence);
   sequence.tokens = {};
   sequence.adapters = {};
@@ -138,7 +139,11 @@ bool RowQueue::start(Sequence& sequence) {
   std::optional<ReservedPages> pages = reserve(sequence);
   if (!pages) return false;
   if (adapters_ != nullptr) adapters_->take(sequence);
-  if (is_first) reserve_answer(sequence);
+  if (is_first) {
+    reserve_answer(sequence);
+  } else {
+    --num_parked_;
+  }
   cache.pages = std::move(*pages);
   cache.num_cached = cache.place.num_pages * rules_.page_size;
   cache.has_run = false;
@@ -206,6 +211,7 @@ void RowQueue::park(Sequences::iterator place) noexcept {
   place->adapters.slot = kNoAdapter;
   place->cache.was_parked = true;
   ++counts_.parkings;
+  ++num_parked_;
   move_in_order(waiting_, running_, place);
 }
 
@@ -254,10 +260,6 @@ void RowQueue::set_paused(Sequence& sequence, bool is_paused) noexcept {
   sequence.is_paused = is_paused;
   sequence.cache.awaits_page = false;
   if (is_paused && prefixes_ != nullptr) prefixes_->unclaim(sequence.cache.place);
-}
-
-int64_t RowQueue::num_parked() const {
-  return std::ranges::count_if(waiting_, [](const Sequence& s) { return s.cache.was_parked; });
 }
 
 /// Of the requests that wait longest.

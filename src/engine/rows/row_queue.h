@@ -98,7 +98,8 @@ class RowQueue {
   [[nodiscard]] Sequences& ended() { return ended_; }
   [[nodiscard]] const Sequences& ended() const { return ended_; }
   [[nodiscard]] const Counts& counts() const { return counts_; }
-  [[nodiscard]] int64_t num_parked() const;
+  /// Of the waiting requests: those that were parked.
+  [[nodiscard]] int64_t num_parked() const { return num_parked_; }
 
  private:
   [[nodiscard]] bool start(Sequence& sequence);
@@ -119,6 +120,7 @@ class RowQueue {
   std::vector<PageId> found_;  // in the prefix cache, of the request that starts
   Sequences waiting_, running_, ended_;
   Counts counts_;
+  int64_t num_parked_ = 0;
 };
 
 }  // namespace heddle

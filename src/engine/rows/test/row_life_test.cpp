@@ -183,6 +183,7 @@ class Simulation {
       queue_.ended().clear();
     }
     go_on_all();
+    EXPECT_EQ(queue_.num_parked(), 0);
     EXPECT_EQ(pool_.num_free(), pool_.num_pages());
     EXPECT_EQ(pool_.num_unused(), prefixes_.num_entries());
     parkings += queue_.counts().parkings;
