@@ -1,6 +1,7 @@
 #include "engine/cache/prefix_cache.h"
 
 #include <algorithm>
+#include <cassert>
 #include <new>
 
 namespace heddle {
@@ -73,6 +74,7 @@ int32_t PrefixCache::insert(const Wanted& wanted) noexcept {
 /// Of an entry that none continues, and whose page the pool no longer keeps.
 void PrefixCache::remove(int32_t entry) noexcept {
   Entry& removed = at(entry);
+  assert(removed.num_children == 0);
   by_hash_.erase(removed.hash);
   if (removed.parent != kNone) --at(removed.parent).num_children;
   if (removed.page != kNoPage) {

@@ -112,10 +112,15 @@ class PrefixCache final : private PagePool::Keeper {
   /// Pages of a chain that are being read.
   struct Reading {
     std::vector<int32_t> entries{};
-    ReservedPages pages{};
+    ReservedPages pages{};   // of the whole chain
+    int64_t first_page = 0;  // of these that is read
     size_t num_finished = 0;
     uint64_t age = 0;
     bool has_failed = false;
+
+    [[nodiscard]] PageId page_of(size_t i) const {
+      return pages.ids()[static_cast<size_t>(first_page) + i];
+    }
   };
 
   [[nodiscard]] Entry& at(int32_t entry) { return entries_[static_cast<size_t>(entry)]; }
@@ -137,6 +142,8 @@ class PrefixCache final : private PagePool::Keeper {
   void write(int32_t entry, const Wanted& wanted) noexcept;
   void claim_stored(Reading& reading, const PrefixPlace& place, const PrefixKey& key,
                     int64_t end) noexcept;
+  [[nodiscard]] std::optional<ReservedPages> continue_chain(int32_t entry,
+                                                            int64_t num_new) noexcept;
   void finish(const FinishedRead& read) noexcept;
 
   void add_unused(PageId page) noexcept override;

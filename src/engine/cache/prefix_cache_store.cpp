@@ -10,17 +10,6 @@ namespace {
 
 constexpr int64_t kMaxReadPages = 64;  // that are read at once for one sequence
 
-/// Pages that are allocated; nothing where there is no room.
-std::optional<ReservedPages> allocate(PagePool& pool, int64_t num_pages) noexcept {
-  try {
-    std::optional<ReservedPages> pages = pool.reserve(num_pages);
-    if (pages) pages->grow_to(num_pages);
-    return pages;
-  } catch (const std::bad_alloc&) {
-    return std::nullopt;
-  }
-}
-
 }  // namespace
 
 void PrefixCache::set_store(PageStore& store,
@@ -70,12 +59,28 @@ void PrefixCache::claim_stored(Reading& reading, const PrefixPlace& place, const
   }
 }
 
+/// The pages of the entry and of all before it, and after these as many new ones; nothing where
+/// there is no room. What is read continues the former, which are not evicted meanwhile.
+std::optional<ReservedPages> PrefixCache::continue_chain(int32_t entry, int64_t num_new) noexcept {
+  try {
+    std::vector<PageId> chain;
+    for (; entry != kNone; entry = at(entry).parent) chain.push_back(at(entry).page);
+    std::ranges::reverse(chain);
+    const int64_t num_pages = std::ssize(chain) + num_new;
+    std::optional<ReservedPages> pages = pool_.reserve(num_pages, chain);
+    if (pages) pages->grow_to(num_pages);
+    return pages;
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;
+  }
+}
+
 bool PrefixCache::begin_read(const PrefixPlace& place, const PrefixKey& key,
                              int64_t max_pages) noexcept {
   if (store_ == nullptr || !is_valid(place) || key.salt != Digest{}) return false;
   const int64_t num_wanted =
       std::min({max_pages - place.num_pages, kMaxReadPages, pool_.num_free()});
-  Reading reading{.age = age_};
+  Reading reading{.first_page = place.num_pages, .age = age_};
   std::list<Reading> one;
   try {
     reading.entries.reserve(static_cast<size_t>(std::max<int64_t>(num_wanted, 0)));
@@ -85,13 +90,13 @@ bool PrefixCache::begin_read(const PrefixPlace& place, const PrefixKey& key,
   }
   Reading& to = one.front();
   claim_stored(to, place, key, place.num_pages + num_wanted);
-  std::optional<ReservedPages> pages = allocate(pool_, std::ssize(to.entries));
+  std::optional<ReservedPages> pages = continue_chain(place.entry, std::ssize(to.entries));
   size_t num_begun = 0;
   if (pages) {
     to.pages = std::move(*pages);
     while (num_begun < to.entries.size()) {
-      const std::span<std::byte> bytes = bytes_of_(to.pages.ids()[num_begun]);
-      if (!store_->begin_read(at(to.entries[num_begun]).stored, bytes)) break;
+      const PageId page = to.page_of(num_begun);
+      if (!store_->begin_read(at(to.entries[num_begun]).stored, bytes_of_(page))) break;
       ++num_begun;
     }
   }
@@ -107,7 +112,7 @@ void PrefixCache::finish(const FinishedRead& read) noexcept {
   const size_t i = reading.num_finished++;
   if (reading.age == age_ && !reading.has_failed) {
     reading.has_failed = !read.is_good;
-    if (read.is_good) set_page(reading.entries[i], reading.pages.ids()[i]);
+    if (read.is_good) set_page(reading.entries[i], reading.page_of(i));
     num_read_ += read.is_good ? 1 : 0;
     for (size_t k = reading.entries.size(); reading.has_failed && k-- > i;) {
       remove(reading.entries[k]);

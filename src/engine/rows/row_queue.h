@@ -12,8 +12,8 @@
 
 namespace heddle {
 
-/// The requests of an engine: those that wait, those that run, and those that have ended and were
-/// not reported yet. All lists have the order in which the requests were submitted.
+/// The requests of an engine: those that wait, those that run, both in the order in which they were
+/// submitted, and those that have ended and were not reported yet.
 ///
 /// First come, first served: the request that waits longest is admitted as soon as there is a place
 /// in the batch and room for its pages, and none overtakes it, except while its adapters are not

@@ -38,7 +38,10 @@ class StoredPrefixes : public ::testing::Test {
   [[nodiscard]] std::string dir() const { return (folder.path() / "pages").string(); }
   /// Tokens of the prompt that were found; the answer is that of a cold run.
   int64_t run(Engine& engine, const Request& request) {
-    const Completion answer = testing::run_all(engine, {request}).front();
+    std::vector<testing::Outcome> outcomes(1);  // pages may still be read when it has ended
+    const RequestId id = engine.submit(request);
+    while (engine.num_unfinished() > 0) testing::take(engine.step(), id, outcomes);
+    const Completion& answer = outcomes[0].completion;
     Engine cold = engine_with({.max_batch = 1, .prefix_cache = false});
     testing::expect_same(answer, testing::run_all(cold, {request}).front(), "from the folder");
     return answer.cached_tokens;
