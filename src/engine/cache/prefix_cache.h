@@ -70,7 +70,7 @@ class PrefixCache final : private PagePool::Keeper {
   bool begin_read(const PrefixPlace& place, const PrefixKey& key, int64_t max_pages) noexcept;
   /// Completes the reads that have finished.
   void poll() noexcept;
-  /// The same of one, for which it waits; false: there is none.
+  /// Waits for one read and completes it; false: there is none.
   bool wait() noexcept;
   /// The sequence, which has claimed nothing, is going to compute its next pages: as many as the
   /// tokens of the key fill, up to the first that has an entry already. Where memory runs out it

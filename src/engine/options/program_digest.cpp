@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-/// Adds the segments that nobody writes, which relocation leaves as they are in the file, of the
+/// Adds the read-only segments, which relocation leaves as they are in the file, of the
 /// object that holds the address.
 struct ReadOnlySegments {
   uintptr_t address;
