@@ -34,7 +34,7 @@ LAYERS = {
     "include/heddle/ops": (["include/heddle/core"], []),
     "include/heddle/engine": (["include/heddle/core"], []),
     "include/heddle": (["include/heddle/core", "include/heddle/ops"], ["dlpack"]),
-    "src/core": (["include/heddle"], ["system"]),
+    "src/core": (["include/heddle"], ["xxhash", "system"]),
     "src/cpu": (["include/heddle/core", "src/core"], ["highway", "system"]),
     "src/cuda": (["include/heddle/core", "include/heddle/config.h", "src/core"], ["cuda", "system"]),
     "X_c": (["include/heddle", "src/capi", "src/engine/thread/engine_thread.h", "src/engine/test", "src/engine/bindings/test",
