@@ -65,7 +65,7 @@ bool PageIndex::has_parent(StoredPage parent) {
 }
 
 uint64_t PageIndex::hash_of(const PageContent& content) const {
-  // With the secret, so that nobody chooses tokens that share a bucket.
+  // With the secret, so that no request can choose tokens that share a bucket.
   return Hasher(secret_)
       .add(content.parent)
       .add(content.acts)

@@ -217,7 +217,7 @@ void PageStore::deliver_warnings() noexcept {
   }
   try {
     for (const std::string& warning : warnings) on_warning_(warning);
-  } catch (...) {  // a warning that nobody could be given
+  } catch (...) {  // a warning that could not be given
   }
 }
 
