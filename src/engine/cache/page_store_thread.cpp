@@ -17,16 +17,16 @@ void PageStore::run() {
     arrived_.wait(lock, [this] {
       return is_closing_ || must_empty_files_ || !reads_.empty() || !writes_.empty();
     });
+    const bool has_work = !reads_.empty() || !writes_.empty();
+    const bool is_late = is_closing_ && Clock::now() >= close_by_;
     if (must_empty_files_) {
       empty_files(lock);
-    } else if (is_closing_ && Clock::now() >= close_by_) {
+    } else if (is_late || !has_work) {
       break;
     } else if (!reads_.empty()) {
       read_one(lock);
-    } else if (!writes_.empty()) {
-      write_one(lock);
     } else {
-      break;
+      write_one(lock);
     }
   }
   save_last_uses(lock);
