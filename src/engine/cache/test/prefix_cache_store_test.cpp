@@ -1,4 +1,4 @@
-// The prefix cache with a store behind it: a page that comes from disk has the contents that were
+// The prefix cache that has a store: a page that comes from disk has the contents that were
 // computed, whoever is cancelled, evicted or forgotten while it is read.
 #include <cstring>
 #include <list>
