@@ -1,5 +1,6 @@
 #include "engine/options/program_digest.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -7,45 +8,66 @@
 #include <link.h>
 #include <span>
 #include <string_view>
+#include <vector>
+
+#include "heddle/core/error.h"
 
 namespace heddle {
 namespace {
 
-/// Adds the read-only segments, which relocation leaves as they are in the file, of the
-/// object that holds the address.
-struct ReadOnlySegments {
+/// The object, program or shared library, that holds an address.
+struct LoadedObject {
   uintptr_t address;
-  Hasher hasher{};
+  uintptr_t base = 0;
+  std::span<const ElfW(Phdr)> segments{};
 
-  static int add(dl_phdr_info* object, size_t /*size*/, void* to) {
-    return static_cast<ReadOnlySegments*>(to)->add(*object) ? 1 : 0;
+  [[nodiscard]] static LoadedObject of(uintptr_t address) {
+    LoadedObject object{address};
+    dl_iterate_phdr(&LoadedObject::look_at, &object);
+    return object;
   }
-  bool add(const dl_phdr_info& object) {
-    const std::span segments(object.dlpi_phdr, object.dlpi_phnum);
-    const auto begin_of = [&](const ElfW(Phdr) & segment) {
-      return object.dlpi_addr + segment.p_vaddr;
-    };
-    bool is_here = false;
-    for (const ElfW(Phdr) & segment : segments) {
-      is_here |= segment.p_type == PT_LOAD && address >= begin_of(segment) &&
-                 address - begin_of(segment) < segment.p_memsz;
+
+ private:
+  static int look_at(dl_phdr_info* info, size_t /*size*/, void* to) {
+    auto& [address, base, segments] = *static_cast<LoadedObject*>(to);
+    for (const ElfW(Phdr) & segment : std::span(info->dlpi_phdr, info->dlpi_phnum)) {
+      const uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
+      if (segment.p_type != PT_LOAD || address < begin) continue;
+      if (address - begin >= segment.p_memsz) continue;
+      base = info->dlpi_addr;
+      segments = {info->dlpi_phdr, info->dlpi_phnum};
+      return 1;  // the search ends
     }
-    if (!is_here) return false;
-    for (const ElfW(Phdr) & segment : segments) {
-      if (segment.p_type != PT_LOAD || (segment.p_flags & PF_W) != 0) continue;
-      const auto* const bytes = reinterpret_cast<const std::byte*>(begin_of(segment));
-      hasher.add(uint64_t{segment.p_memsz}).add(std::span(bytes, segment.p_memsz));
-    }
-    return true;
+    return 0;
   }
 };
 
+/// Read by the system, since a sanitizer reports whoever reads what lies between two constants.
+void add_memory(Hasher& hasher, std::ifstream& memory, uintptr_t begin, size_t size) {
+  constexpr size_t kPieceBytes = size_t{1} << 20;
+  std::vector<char> bytes(std::min(size, kPieceBytes));
+  memory.seekg(static_cast<std::streamoff>(begin));
+  for (size_t done = 0; done < size; done += bytes.size()) {
+    bytes.resize(std::min(bytes.size(), size - done));
+    memory.read(bytes.data(), std::ssize(bytes));
+    HEDDLE_CHECK(memory.good(), "/proc/self/mem cannot be read, so no pages can be stored");
+    hasher.add(std::as_bytes(std::span(bytes)));
+  }
+}
+
 }  // namespace
 
+/// Of the read-only segments, which relocation leaves as they are in the file.
 Digest program_digest() {
-  ReadOnlySegments segments{reinterpret_cast<uintptr_t>(&program_digest)};
-  dl_iterate_phdr(&ReadOnlySegments::add, &segments);
-  return segments.hasher.digest();
+  const auto object = LoadedObject::of(reinterpret_cast<uintptr_t>(&program_digest));
+  std::ifstream memory("/proc/self/mem", std::ios::binary);
+  Hasher hasher;
+  for (const ElfW(Phdr) & segment : object.segments) {
+    if (segment.p_type != PT_LOAD || (segment.p_flags & PF_W) != 0) continue;
+    hasher.add(uint64_t{segment.p_memsz});
+    add_memory(hasher, memory, object.base + segment.p_vaddr, segment.p_memsz);
+  }
+  return hasher.digest();
 }
 
 std::string processor_name() {
