@@ -230,7 +230,7 @@ TEST_F(PageFolderTest, DamageNeverGivesOtherBytes) {
   { TestStore(kv_).write(pages); }
   const std::string index = read_file(file("heddle_kv_index")),
                     bytes = read_file(file("heddle_kv_pages"));
-  const int count = testing::small_or(300, 10'000);
+  const int count = testing::small_or(300, 1'000);
   int num_found = 0, num_warned = 0;
   for (int i = 0; i < count; ++i) {
     const bool in_index = testing::random_int(0, 1) == 0;
@@ -255,7 +255,7 @@ TEST_F(PageFolderTest, DamageNeverGivesOtherBytes) {
 
 TEST_F(PageFolderTest, AStoreThatWasDamagedGoesOn) {
   const std::vector<TestPage> pages = testing::random_tree(12);
-  for (int i = 0; i < testing::small_or(20, 200); ++i) {
+  for (int i = 0; i < testing::small_or(20, 60); ++i) {
     TestStore(kv_).write(pages);
     damage(file(testing::random_int(0, 1) == 0 ? "heddle_kv_index" : "heddle_kv_pages"));
     TestStore store(kv_);

@@ -68,7 +68,7 @@ TEST(PageStoreProcesses, OneThatIsKilledLeavesAFolderThatOpens) {
   const std::string kv = (folder.path() / "kv").string();
   const std::vector<TestPage> pages = testing::random_tree(60);
   int64_t num_found = 0;
-  for (int i = 0; i < testing::small_or(15, 100); ++i) {
+  for (int i = 0; i < testing::small_or(15, 40); ++i) {
     const pid_t child = in_child([&] {
       TestStore store(kv, 40);  // so that slots are used again
       while (true) store.write(pages);
