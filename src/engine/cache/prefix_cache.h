@@ -31,8 +31,10 @@ struct PrefixKey {
 ///
 /// An entry is one whole page: found by a hash of the entry of the page before it, of the page's
 /// tokens, of the salt and of the adapters that act on it, and compared with all of these. Where no
-/// adapter acts yet, the page is that of the base model. A page that no sequence has any more stays
-/// until the pool needs it: the least recently used first, and none before those that continue it.
+/// adapter acts yet, the page is that of the base model. Of the entries that continue one, that
+/// which was found or added last is compared before any hash is computed. A page that no sequence
+/// has any more stays until the pool needs it: the least recently used first, and none before those
+/// that continue it.
 ///
 /// A claim is an entry whose page a running sequence is about to compute. Others wait for it in
 /// place of computing the same.
@@ -81,28 +83,36 @@ class PrefixCache final : private PagePool::Keeper {
     int64_t from = 0;   // the first position of the page on which they do
     friend bool operator==(const Acts&, const Acts&) = default;
   };
-  struct Entry {
+  /// What finding a page reads, besides its tokens: one line of a processor's cache.
+  struct alignas(64) Entry {
     uint64_t hash = 0;
     Acts acts{};
     int32_t parent = kNone;  // of the page before; of an entry that is not in use the next such
+    int32_t child = kNone;   // of those that continue it the one found or inserted last, or none
     int32_t num_children = 0;
-    int32_t older = kNone, newer = kNone;  // in the list of unused pages
-    PageId page = kNoPage;                 // kNoPage: a claim
+    PageId page = kNoPage;  // kNoPage: a claim
+  };
+  /// In the list of unused pages.
+  struct Neighbours {
+    int32_t older = kNone, newer = kNone;
   };
 
   [[nodiscard]] Entry& at(int32_t entry) { return entries_[static_cast<size_t>(entry)]; }
+  [[nodiscard]] Neighbours& near(int32_t entry) { return unused_[static_cast<size_t>(entry)]; }
   [[nodiscard]] std::span<int32_t> tokens_of(int32_t entry);
   /// An entry that there may be.
   struct Wanted {
-    uint64_t hash;
     Acts acts;
     int32_t parent;
     std::span<const int32_t> tokens;
+    uint64_t hash = 0;  // once `lookup` has not found it
   };
-  [[nodiscard]] Wanted wanted(int32_t parent, int64_t page_idx, const PrefixKey& key);
-  [[nodiscard]] int32_t lookup(const Wanted& wanted);
+  [[nodiscard]] Wanted wanted(int32_t parent, int64_t page_idx, const PrefixKey& key) const;
+  [[nodiscard]] bool is_same(int32_t entry, const Wanted& wanted);
+  [[nodiscard]] int32_t lookup(Wanted& wanted);
   [[nodiscard]] int32_t insert(const Wanted& wanted) noexcept;
   void remove(int32_t entry) noexcept;
+  void prefetch_behind(int32_t entry) const noexcept;
 
   void add_unused(PageId page) noexcept override;
   void remove_unused(PageId page) noexcept override;
@@ -112,6 +122,7 @@ class PrefixCache final : private PagePool::Keeper {
   int64_t page_size_;
   uint64_t age_ = 0;
   std::vector<Entry> entries_;
+  std::vector<Neighbours> unused_;           // [entries_.size()]
   std::vector<int32_t> tokens_;              // [entries_.size(), page_size]
   std::vector<int32_t> entry_of_page_;       // [pages that were ever kept]
   int32_t free_ = kNone;                     // first of the entries that are not in use
