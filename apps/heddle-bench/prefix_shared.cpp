@@ -106,11 +106,12 @@ class SharedBench {
                  num_shared_, ", expected a multiple of the page size ", page_size, " below ",
                  num_prompt_);
     const int64_t own = num_prompt_ - num_shared_;
-    // Room for all pages, and for the lists of those that all requests share.
+    // Room for all pages, and for the lists of those that all requests share, which the longest
+    // contexts bound, too.
     EngineOptions options = bench.engine_options(
         num_prompt_ + num_requests_ * (own + num_prompt_ / kOwners + 2 * page_size));
     options.max_batch = num_requests_;
-    options.max_context = num_prompt_ + 1;
+    options.max_context = 2 * num_prompt_;
     // All of what is not shared is one step, also of the first request.
     options.prefill_chunk =
         static_cast<int>(std::max<int64_t>({options.prefill_chunk, num_requests_ * own, 512}));
