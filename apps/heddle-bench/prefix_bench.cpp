@@ -50,15 +50,16 @@ int64_t token_bytes(const BenchOptions& options) {
 
 PrefixBench::PrefixBench(const BenchOptions& options)
     : options_(options),
-      head_({{"what",
-              "heddle-bench prefix: the prefix cache and admission of an engine on a model made of "
-              "a seed; each record says what it is; the prompts of every sample are new, so that "
-              "nothing is found but what the figure means to be found; what is compared takes "
-              "turns, and sample i of a ratio is of round i"},
-             {"device", {{"name", "CPU"}, {"threads", 1}}},
-             {"commit", options.commit},
-             {"date", today()},
-             {"records", Json::array()}}) {}
+      head_(
+          {{"what",
+            "heddle-bench prefix: the prefix cache and admission of an engine on a model made of "
+            "a seed; each record says what it is; the prompts of a sample are new or the cache is "
+            "reset before it, so that nothing is found but what the figure is of; what is "
+            "compared takes turns, and sample i of a ratio is of round i"},
+           {"device", {{"name", "CPU"}, {"threads", 1}}},
+           {"commit", options.commit},
+           {"date", today()},
+           {"records", Json::array()}}) {}
 
 EngineOptions PrefixBench::engine_options(int64_t num_tokens) const {
   EngineOptions options = options_.model.engine;

@@ -58,7 +58,7 @@ class PrefixBench {
   void measure(void (*figure)(PrefixBench&));
   /// Shows the figure and writes all that there is by now: a later one may fail.
   void add(const Figure& figure, Json record);
-  /// The same of ratios: sample i is of round i.
+  /// Of ratios: sample i is of round i.
   void add_ratio(const std::string& name, const std::vector<double>& above,
                  const std::vector<double>& below, Json record);
 
