@@ -74,11 +74,16 @@ class Bench(unittest.TestCase):
         self.assertEqual(list(speeds), ["decode_1_row_behind_40", "decode_8_rows_behind_40"])
         self.assertGreater(min(speeds.values()), 0)
 
-    def test_an_engine_on_a_model_made_of_a_seed(self):
+    def shape(self, context=256):
+        """The config.json of a tiny model."""
         config = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96,
-                  "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 300, "max_position_embeddings": 256}
-        shape = self.json.with_name("config.json")
-        shape.write_text(json.dumps(config))
+                  "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 300, "max_position_embeddings": context}
+        path = self.json.with_name("config.json")
+        path.write_text(json.dumps(config))
+        return path
+
+    def test_an_engine_on_a_model_made_of_a_seed(self):
+        shape = self.shape()
         code, out, err = run("engine", "--shape", shape, "--rows", "1/1", "3/2", "2/0", "3/1/2", "--context", 40, "--prompt", 100, "--samples", 2,
                              "--beside", 3, "--prefill-chunk", 30, "--tokens", 4, "--rank", 8, "--weights", "q8_0", "--commit", "1234567", "--json", self.json)
         self.assertEqual(code, 0, err)
@@ -104,11 +109,75 @@ class Bench(unittest.TestCase):
             self.assertGreater(min(record["samples"]), 0)
         self.assertEqual(len(out.splitlines()), len(records) + 4)  # below each step the times of host and device
 
+    def prefix(self, figure, *arguments, context=256):
+        """The records of one figure of `heddle-bench prefix`, by name."""
+        code, out, err = run("prefix", "--figure", figure, "--shape", self.shape(context), "--samples", 1 if figure == "lookup" else 2,
+                             "--rank", 8, "--commit", "1234567", "--json", self.json, *arguments)
+        self.assertEqual(code, 0, err)
+        report = json.loads(self.json.read_text())
+        self.assertEqual(check_records.faults_of(report), [])
+        records = {record["figure"]: record for record in report["records"]}
+        for name, record in records.items():
+            self.assertIn(name, out)
+            self.assertGreater(min(record["samples"]), 0, name)
+            if figure != "lookup":
+                self.assertEqual(len(record["samples"]), 2, name)
+        return records
+
+    def test_prefixes_that_all_requests_share(self):
+        records = self.prefix("shared", "--requests", 5, "--prompt", 96, "--shared", 64)
+        self.assertEqual(list(records), ["resident", "prefix_once", "warm", "warm_to_launch", "cold", "warm_over_resident",
+                                         "cold_over_prefix_and_resident"])
+        for record in records.values():
+            self.assertEqual((record["requests"], record["prompt"], record["shared"]), (5, 96, 64))
+        self.assertEqual(records["cold_over_prefix_and_resident"]["found"], 4 * 64)  # computed once
+        for ratio, above, below in (("warm_over_resident", "warm", ["resident"]),
+                                    ("cold_over_prefix_and_resident", "cold", ["prefix_once", "resident"])):
+            for i, sample in enumerate(records[ratio]["samples"]):
+                self.assertAlmostEqual(sample * sum(records[name]["samples"][i] for name in below), records[above]["samples"][i])
+
+    def test_chats_with_and_without_the_prefix_cache(self):
+        records = self.prefix("chats", "--users", 4, "--num-adapters", 3, "--turns", 3, "--prompt", 20, "--tokens", 12)
+        cached, computed, ratio = (records[name] for name in ("chats_with_cache", "chats_without_cache", "chats_without_over_with"))
+        # Turns of 20, 52 and 84 tokens; 32 and 64 of these are as before, but for the token drawn last, which was never computed.
+        self.assertEqual(cached["tokens_asked"], [4 * (20 + 52 + 84)] * 2)
+        self.assertEqual((cached["tokens_found"], computed["tokens_found"]), ([4 * (16 + 48)] * 2, [0, 0]))
+        self.assertEqual([len(turns) for turns in cached["each_turn_ms"]], [3, 3])
+        self.assertEqual(ratio["rounds_of_other_answers"], 0)
+
+    def test_how_long_finding_pages_takes(self):
+        records = self.prefix("lookup")
+        self.assertEqual({name: record["pages_found"] for name, record in records.items()},
+                         {"lookup_2048": 128, "lookup_4096": 256, "lookup_32768": 2048, "lookup_nothing": 0})
+        for record in records.values():
+            self.assertEqual(len(record["samples"]), 100)
+            self.assertLessEqual(record["median"], record["p99"])
+
+    def test_requests_that_share_nothing(self):
+        records = self.prefix("apart", "--requests", 6, "--batch", 3, "--prompt", 40, "--tokens", 4)
+        self.assertEqual(list(records), ["apart_with_cache", "apart_without_cache", "apart_with_over_without",
+                                         "apart_by_processor_time"])
+        self.assertEqual({record["cache_pages"] for record in records.values()}, {17})  # evictions: all requests leave 12 more
+
+    def test_requests_that_start_now_or_when_there_is_room_for_the_longest_answer(self):
+        records = self.prefix("admit", "--requests", 30, "--tokens", 100, "--cache-tokens", 4500, context=8192)
+        now, longest = records["admit_now"], records["admit_longest"]
+        self.assertGreater(min(now["parkings"]), 0)
+        self.assertEqual(longest["parkings"], [0, 0])
+        self.assertEqual(longest["rows_per_step"], [1, 1])  # the cache holds one of the longest
+        self.assertGreater(min(now["rows_per_step"]), 10)
+
+    def test_decode_steps_with_penalties_and_likely_tokens(self):
+        records = self.prefix("rules", "--context", 40, "--batch", 6, "--num-adapters", 3, "--tokens", 4)
+        self.assertEqual(list(records), ["step", "step_with_rules", "step_with_rules_over_without"])
+
     def test_what_it_refuses(self):
         self.refused("engine", "model", says=["alone"])
         self.refused("engine", "--shape", "/no/such.json", says=["/no/such.json", "llama-3.1-8b", "config.json"])
         for wrong in ("1", "1/2", "0/0", "2/-1", "a/1", "1/1x", "2/2/1", "2/1/-1"):
             self.refused("engine", "--rows", wrong, says=[f"--rows {wrong}", "32/8"])
+        self.refused("prefix", "--figure", "hits", says=["--figure hits", "shared", "rules"])
+        self.refused("prefix", "--figure", "shared", "--shape", self.shape(), "--shared", "40", says=["--shared is 40", "page size 16"])
         self.refused("no-such-op", says=["no-such-op", "heddle-bench"])
         self.refused("model", "lora", says=["model", "alone"])
         self.refused("model", "--adapter", "name", says=["NAME=DIR", "name"])

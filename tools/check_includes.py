@@ -76,6 +76,7 @@ LAYERS = {
     "apps/heddle-serve": (["include/heddle", "apps/heddle", "apps/request_json", *JSON, "src/engine/thread", "src/engine/face/made_engine.h"],
                           ["cli11", "spdlog", "boost", "openssl", "prometheus", "system"]),
     "apps/heddle-bench": (["include/heddle", "apps/heddle", "src/core", "src/engine/face/made_engine.h", "src/engine/runner/engine_context.h",
+                            "src/engine/cache", "src/engine/rows/scheduler.h", "src/engine/runner/model_runner.h",
                             "src/engine/face/engine_options.h", "src/engine/options/available_memory.h", "src/engine/options/weight_options.h", "src/files", "src/model/weights",
                             "src/model/source", "src/cuda/check.h", "src/testing/bench/plain_reads_cuda.h"],
                           ["cli11", "spdlog", "json", "benchmark", "cuda", "system"]),

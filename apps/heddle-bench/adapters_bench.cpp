@@ -27,6 +27,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
+constexpr int kRequests = 1000, kAdapters = 1000;
 constexpr int64_t kPrompt = 64;
 constexpr int kAnswer = 64;   // tokens
 constexpr int kDistinct = 8;  // files; the others are links to them, each an adapter of its own
@@ -34,19 +35,6 @@ constexpr int64_t kMuch = int64_t{1} << 50;  // bytes: as many as there are
 constexpr int kLookEvery = 128;              // steps, at the memory of the device
 
 std::string name_of(int adapter) { return "a" + std::to_string(adapter); }
-
-/// Which adapter each request has.
-std::vector<int> order_of(const BenchOptions& options) {
-  std::vector<double> chances;
-  for (int i = 1; i <= options.num_adapters; ++i) {
-    chances.push_back(options.order == "zipf" ? 1.0 / i : 1.0);
-  }
-  std::mt19937_64 rng(1);
-  std::discrete_distribution<int> choose(chances.begin(), chances.end());
-  std::vector<int> order;
-  for (int i = 0; i < options.num_requests; ++i) order.push_back(choose(rng));
-  return order;
-}
 
 /// What the engine had in its memories, at most.
 struct Peak {
@@ -58,34 +46,42 @@ class AdaptersBench {
  public:
   explicit AdaptersBench(const BenchOptions& options)
       : options_(options),
+        num_requests_(options.num_requests > 0 ? options.num_requests : kRequests),
+        num_adapters_(options.num_adapters > 0 ? options.num_adapters : kAdapters),
         num_prompt_tokens_(options.prompt < 0 ? kPrompt : options.prompt),
         num_tokens_(options.num_tokens > 0 ? options.num_tokens : kAnswer) {
     HEDDLE_CHECK(num_prompt_tokens_ > 0, "--prompt is 0, expected at least 1");
   }
 
-  /// An engine with memory for so many adapters, all of them read once; times all requests. The
-  /// first time with memory for all.
+  /// An engine with memory for so many adapters, or with 0 for all, which is what the first one
+  /// has; all of them are read once. Times all requests.
   double run(int num_resident) {
     const bool is_first = bytes_of_one_ == 0;
+    if (num_resident == 0) num_resident = num_adapters_;
     EngineOptions engine_options = options_.model.engine;
     engine_options.adapter_dir = folder_.file("");
     engine_options.adapter_memory = is_first ? kMuch : num_resident * bytes_of_one_;
     const bool on_gpu = device_of(engine_options).type == DeviceType::kCuda;
     if (on_gpu) engine_options.adapter_host_memory = kMuch;
     engine_options.max_context = num_prompt_tokens_ + num_tokens_;
+    if (options_.batch > 0) engine_options.max_batch = options_.batch;
+    // What is measured is the computing of all prompts, which are the same ones in both runs, by
+    // requests that are never parked.
+    engine_options.prefix_cache = false;
+    engine_options.admit = "longest";
     Engine engine = make_engine(config_of_shape(options_.shape), 0, engine_options);
     if (is_first) begin(engine);
     const Clock::time_point warm = Clock::now();
-    for (int i = 0; i < options_.num_adapters; ++i) submit(engine, i, i, 1);
+    for (int i = 0; i < num_adapters_; ++i) submit(engine, i, i, 1);
     static_cast<void>(finish(engine));
     const double warm_seconds = seconds_since(warm);
     if (is_first) {
-      bytes_of_one_ = engine.load().adapter_bytes / options_.num_adapters;
+      bytes_of_one_ = engine.load().adapter_bytes / num_adapters_;
       head_["adapter_bytes"] = bytes_of_one_;
     }
     const EngineStats before = engine.stats();
     const Clock::time_point start = Clock::now();
-    const std::vector<int> order = order_of(options_);
+    const std::vector<int> order = order_of_requests();
     for (size_t i = 0; i < order.size(); ++i) {
       submit(engine, static_cast<int>(i), order[i], num_tokens_);
     }
@@ -109,8 +105,21 @@ class AdaptersBench {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
 
+  /// Which adapter each request has.
+  [[nodiscard]] std::vector<int> order_of_requests() const {
+    std::vector<double> chances;
+    for (int i = 1; i <= num_adapters_; ++i) {
+      chances.push_back(options_.order == "zipf" ? 1.0 / i : 1.0);
+    }
+    std::mt19937_64 rng(1);
+    std::discrete_distribution<int> choose(chances.begin(), chances.end());
+    std::vector<int> order;
+    for (int i = 0; i < num_requests_; ++i) order.push_back(choose(rng));
+    return order;
+  }
+
   void write_adapters(const ModelInfo& model) const {
-    for (int i = 0; i < options_.num_adapters; ++i) {
+    for (int i = 0; i < num_adapters_; ++i) {
       const std::string folder = folder_.file(name_of(i));
       if (i < kDistinct) {
         write_synthetic_adapter(folder, model, options_.rank, static_cast<uint64_t>(i));
@@ -132,9 +141,9 @@ class AdaptersBench {
         "`resident` at a time; all wait at first and all adapters were read once; samples are "
         "seconds; of_all_resident is the rate of tokens over that with all of them on the device",
         engine, options_);
-    head_["adapters"] = options_.num_adapters;
+    head_["adapters"] = num_adapters_;
     head_["order"] = options_.order;
-    head_["requests"] = options_.num_requests;
+    head_["requests"] = num_requests_;
     head_["prompt"] = num_prompt_tokens_;
     head_["tokens"] = num_tokens_;
     head_["max_batch"] = engine.options().max_batch;
@@ -200,6 +209,7 @@ class AdaptersBench {
   }
 
   const BenchOptions& options_;
+  int num_requests_, num_adapters_;
   int64_t num_prompt_tokens_;
   int num_tokens_;
   TemporaryFolder folder_;
@@ -211,7 +221,7 @@ class AdaptersBench {
 
 int bench_adapters(const BenchOptions& options) {
   AdaptersBench bench(options);
-  const double there = bench.run(options.num_adapters);
+  const double there = bench.run(0);
   bench.compare(there, bench.run(options.num_resident));
   return 0;
 }

@@ -313,6 +313,10 @@ int bench_engine(const BenchOptions& options) {
   }
   EngineOptions engine_options = options.model.engine;
   engine_options.max_batch = most_rows;
+  // Samples repeat their prompts, which are to be computed each time; and rows that are paused
+  // until the others have their first tokens must not be parked.
+  engine_options.prefix_cache = false;
+  engine_options.admit = "longest";
   Engine engine = make_engine(config_of_shape(options.shape), 0, engine_options);
   tell_engine(engine);
   EngineBench bench(engine, options);

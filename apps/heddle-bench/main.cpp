@@ -28,8 +28,10 @@ void add_engine_bench_options(CLI::App& app, BenchOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(1, 512))
       ->group(kGroup);
-  app.add_option("--prompt", options.prompt,
-                 "Tokens of a prompt; 0: none is measured; 8192, of `adapters` 64")
+  app.add_option(
+         "--prompt", options.prompt,
+         "Tokens of a prompt; 0: none is measured; 8192, of `adapters` 64, of `prefix` what the "
+         "figure has")
       ->check(CLI::NonNegativeNumber)
       ->group(kGroup);
   app.add_option("--beside", options.rows_beside,
@@ -42,20 +44,20 @@ void add_engine_bench_options(CLI::App& app, BenchOptions& options) {
 
 void add_adapters_bench_options(CLI::App& app, BenchOptions& options) {
   constexpr const char* kGroup = "adapters";
-  app.add_option("--requests", options.num_requests, "Requests, all in the queue at first")
-      ->capture_default_str()
+  app.add_option("--requests", options.num_requests,
+                 "Requests, all in the queue at first; 1000, of `prefix` what the figure has")
       ->check(CLI::Range(1, 1000000))
       ->group(kGroup);
-  app.add_option("--num-adapters", options.num_adapters, "Adapters that they choose from")
-      ->capture_default_str()
+  app.add_option("--num-adapters", options.num_adapters,
+                 "Adapters that they choose from; 1000, of `prefix` 8")
       ->check(CLI::Range(1, 100000))
       ->group(kGroup);
   app.add_option("--resident", options.num_resident, "Adapters that the device has memory for")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000))
       ->group(kGroup);
-  app.add_option("--batch", options.model.engine.max_batch, "Requests that run at once")
-      ->capture_default_str()
+  app.add_option("--batch", options.batch,
+                 "Requests that run at once; 16, of `prefix` what the figure has")
       ->check(CLI::Range(1, 4096))
       ->group(kGroup);
   app.add_option("--order", options.order,
@@ -65,24 +67,51 @@ void add_adapters_bench_options(CLI::App& app, BenchOptions& options) {
       ->group(kGroup);
 }
 
+void add_prefix_bench_options(CLI::App& app, BenchOptions& options) {
+  constexpr const char* kGroup = "prefix";
+  app.add_option("--figure", options.figures,
+                 "shared, chats, lookup, apart, admit or rules, several or none, which is all")
+      ->group(kGroup);
+  app.add_option("--shared", options.num_shared,
+                 "Tokens of --prompt, whole pages, that all requests of `shared` begin with")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber)
+      ->group(kGroup);
+  app.add_option("--users", options.num_users, "Users of `chats`")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096))
+      ->group(kGroup);
+  app.add_option("--turns", options.num_turns, "Turns of each of their chats")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000))
+      ->group(kGroup);
+  app.add_option("--cache-tokens", options.cache_tokens, "Tokens that the cache of `admit` holds")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber)
+      ->group(kGroup);
+}
+
 int run(int argc, char** argv) {
   CLI::App app(
       "heddle-bench " + std::string(kVersion) +
       ": measures ops by name, or whole steps of the model (`heddle-bench model`) or of one "
-      "made of a seed (`heddle-bench engine`), the load of a model (`heddle-bench load`), or "
-      "requests over many adapters (`heddle-bench adapters`)");
+      "made of a seed (`heddle-bench engine`), the load of a model (`heddle-bench load`), "
+      "requests over many adapters (`heddle-bench adapters`), or the prefix cache (`heddle-bench "
+      "prefix`)");
   app.set_version_flag("--version", kVersion);
   BenchOptions options;
   add_model_options(app, options.model);
   app.add_option("NAME", options.names,
-                 "Regular expressions of op benches, or `model`, `engine`, `load` or `adapters`; "
-                 "none: list what there is");
+                 "Regular expressions of op benches, or `model`, `engine`, `load`, `adapters` or "
+                 "`prefix`; none: list what there is");
   app.add_option("--json", options.json_path, "Writes the raw samples to this file");
   app.add_option("--samples", options.num_samples, "Samples of each figure of the model")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
-  app.add_option("--tokens", options.num_tokens,
-                 "Tokens that each row of the model decodes for one; 64, of `engine` 16")
+  app.add_option(
+         "--tokens", options.num_tokens,
+         "Tokens that each row of the model decodes for one; 64, of `engine` 16, of `prefix` "
+         "what the figure has")
       ->check(CLI::Range(1, 1000));
   app.add_option("--context", options.context,
                  "Decodes behind so many tokens in each row of the model, which is all that is "
@@ -90,6 +119,7 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
   add_engine_bench_options(app, options);
   add_adapters_bench_options(app, options);
+  add_prefix_bench_options(app, options);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& request) {

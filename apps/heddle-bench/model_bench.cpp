@@ -136,6 +136,9 @@ void measure_all(ModelBench& bench, Engine& engine, const BenchOptions& options)
 int bench_model(const BenchOptions& options) {
   ModelOptions model_options = options.model;
   model_options.engine.max_batch = kNumRows;
+  // Samples repeat their prompts, which are to be computed each time, by all rows at once.
+  model_options.engine.prefix_cache = false;
+  model_options.engine.admit = "longest";
   Engine engine = open_model(model_options);
   ModelBench bench(engine, options);
   if (options.context > 0) {

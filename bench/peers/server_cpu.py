@@ -6,9 +6,10 @@
 run_server.sh does both, server by server in turns. SERVER is heddle or llama.cpp. A client asks again as soon as its answer has ended;
 request i asks for adapter i modulo N (for one adapter: always the same one), of a prompt of 64 tokens, and gets 64 tokens, greedy. Both
 servers have the same number of threads and of rows at once, the same GGUF file and the same adapters, brought into GGUF for llama.cpp.
-aiperf counts the tokens that the server reports. CPU shares are those of all cores between the first request and the last answer; a cell in
-which other programs took more than 8 % is measured again. With --apart the client has the last core for itself, and the server the
-others: then neither takes the other's place.
+heddle computes every prompt whole (--no-prefix-cache), since the cells of one server ask the same prompts again. aiperf counts the tokens
+that the server reports. CPU shares are those of all cores between the first request and the last answer; a cell in which other programs
+took more than 8 % is measured again. With --apart the client has the last core for itself, and the server the others: then neither takes
+the other's place.
 """
 import argparse
 import contextlib
@@ -48,7 +49,7 @@ WANTED = {(False, 2, 8, 8): 2.0}    # of tokens per second over llama.cpp's, by 
 def heddle_command(args, names):
     adapters = [part for name in names for part in ("--adapter", f"{name}={ROOT / 'examples/adapters' / name}")]
     return [args.heddle, "serve", "--model", args.model, "--threads", str(args.threads), "--max-batch", str(ROWS_AT_ONCE),
-            "--max-context", str(CONTEXT), "--port", str(PORT), *adapters]
+            "--max-context", str(CONTEXT), "--port", str(PORT), "--no-prefix-cache", *adapters]
 
 
 def llama_command(args, names):

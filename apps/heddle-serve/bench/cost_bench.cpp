@@ -132,6 +132,7 @@ int run(int argc, char** argv) {
   app::ServeOptions options;
   options.model.engine.model_path = argc > 1 ? argv[1] : "";
   options.model.engine.max_batch = rows;
+  options.model.engine.prefix_cache = false;  // all rows have one prompt, which each computes
   options.port = 0;
   spdlog::set_level(spdlog::level::warn);
   Server server(options);

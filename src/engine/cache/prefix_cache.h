@@ -36,8 +36,10 @@ struct PrefixKey {
 ///
 /// An entry is one whole page: found by a hash of the entry of the page before it, of the page's
 /// tokens, of the salt and of the adapters that act on it, and compared with all of these. Where no
-/// adapter acts yet, the page is that of the base model. A page that no sequence has any more stays
-/// until the pool needs it: the least recently used first, and none before those that continue it.
+/// adapter acts yet, the page is that of the base model. Of the entries that continue one, that
+/// which was found or added last is compared before any hash is computed. A page that no sequence
+/// has any more stays until the pool needs it: the least recently used first, and none before those
+/// that continue it.
 ///
 /// A claim is an entry whose page a running sequence is about to compute, or that is being read
 /// from the store. Others wait for it in place of computing the same.
@@ -99,13 +101,19 @@ class PrefixCache final : private PagePool::Keeper {
     int64_t from = 0;   // the first position of the page on which they do
     friend bool operator==(const Acts&, const Acts&) = default;
   };
-  struct Entry {
+  /// What finding a page reads, besides its tokens: one line of a processor's cache.
+  struct alignas(64) Entry {
     uint64_t hash = 0;
     Acts acts{};
     int32_t parent = kNone;  // of the page before; of an entry that is not in use the next such
+    int32_t child = kNone;   // of those that continue it the one found or inserted last, or none
     int32_t num_children = 0;
+    PageId page = kNoPage;  // kNoPage: a claim
+  };
+  static_assert(sizeof(Entry) == 64);
+  /// The rest of an entry.
+  struct Rest {
     int32_t older = kNone, newer = kNone;   // in the list of unused pages
-    PageId page = kNoPage;                  // kNoPage: a claim
     StoredPage stored = StoredPage::kRoot;  // kRoot: it is not in the store
   };
 
@@ -124,18 +132,21 @@ class PrefixCache final : private PagePool::Keeper {
   };
 
   [[nodiscard]] Entry& at(int32_t entry) { return entries_[static_cast<size_t>(entry)]; }
+  [[nodiscard]] Rest& rest(int32_t entry) { return rests_[static_cast<size_t>(entry)]; }
   [[nodiscard]] std::span<int32_t> tokens_of(int32_t entry);
   /// An entry that there may be.
   struct Wanted {
-    uint64_t hash;
     Acts acts;
     int32_t parent;
     std::span<const int32_t> tokens;
+    uint64_t hash = 0;  // once `lookup` has not found it
   };
-  [[nodiscard]] Wanted wanted(int32_t parent, int64_t page_idx, const PrefixKey& key);
-  [[nodiscard]] int32_t lookup(const Wanted& wanted);
+  [[nodiscard]] Wanted wanted(int32_t parent, int64_t page_idx, const PrefixKey& key) const;
+  [[nodiscard]] bool is_same(int32_t entry, const Wanted& wanted);
+  [[nodiscard]] int32_t lookup(Wanted& wanted);
   [[nodiscard]] int32_t insert(const Wanted& wanted) noexcept;
   void remove(int32_t entry) noexcept;
+  void prefetch_after(int32_t entry) const noexcept;
   void set_page(int32_t entry, PageId page) noexcept;
   [[nodiscard]] PageContent content(const Wanted& wanted, StoredPage parent) const;
   [[nodiscard]] std::optional<StoredPage> stored_parent(int32_t entry) const;
@@ -154,6 +165,7 @@ class PrefixCache final : private PagePool::Keeper {
   int64_t page_size_;
   uint64_t age_ = 0;
   std::vector<Entry> entries_;
+  std::vector<Rest> rests_;                  // [entries_.size()]
   std::vector<int32_t> tokens_;              // [entries_.size(), page_size]
   std::vector<int32_t> entry_of_page_;       // [pages that were ever kept]
   int32_t free_ = kNone;                     // first of the entries that are not in use

@@ -28,7 +28,7 @@ PageContent PrefixCache::content(const Wanted& wanted, StoredPage parent) const 
 /// be there, since the entry is not.
 std::optional<StoredPage> PrefixCache::stored_parent(int32_t entry) const {
   if (entry == kNone) return StoredPage::kRoot;
-  const StoredPage stored = entries_[static_cast<size_t>(entry)].stored;
+  const StoredPage stored = rests_[static_cast<size_t>(entry)].stored;
   return stored == StoredPage::kRoot ? std::nullopt : std::optional(stored);
 }
 
@@ -39,7 +39,7 @@ void PrefixCache::write(int32_t entry, const Wanted& wanted) noexcept {
   if (!parent) return;
   const std::optional<StoredPage> stored =
       store_->write(content(wanted, *parent), bytes_of_(at(entry).page));
-  at(entry).stored = stored.value_or(StoredPage::kRoot);
+  rest(entry).stored = stored.value_or(StoredPage::kRoot);
 }
 
 /// Claims the pages [place.num_pages, end) of the sequence that the store has.
@@ -49,12 +49,13 @@ void PrefixCache::claim_stored(Reading& reading, const PrefixPlace& place, const
   for (int64_t i = place.num_pages; i < end; ++i) {
     const std::optional<StoredPage> parent = stored_parent(before);
     if (!parent) return;
-    const Wanted next = wanted(before, i, key);
+    Wanted next = wanted(before, i, key);
+    if (lookup(next) != kNone) return;
     const std::optional<PageStore::Found> found = store_->find(content(next, *parent));
     if (!found || !found->is_readable) return;
     before = insert(next);
     if (before == kNone) return;
-    at(before).stored = found->id;
+    rest(before).stored = found->id;
     reading.entries.push_back(before);
   }
 }
@@ -96,7 +97,7 @@ bool PrefixCache::begin_read(const PrefixPlace& place, const PrefixKey& key,
     to.pages = std::move(*pages);
     while (num_begun < to.entries.size()) {
       const PageId page = to.page_of(num_begun);
-      if (!store_->begin_read(at(to.entries[num_begun]).stored, bytes_of_(page))) break;
+      if (!store_->begin_read(rest(to.entries[num_begun]).stored, bytes_of_(page))) break;
       ++num_begun;
     }
   }

@@ -95,6 +95,26 @@ TEST_F(PrefixCacheTest, AdaptersCountFromWhereTheyAct) {
   EXPECT_EQ(cache.num_entries(), 8) << "all pages are in use by now";
 }
 
+/// The one that was found or added last is looked at first.
+TEST_F(PrefixCacheTest, FindsEveryContinuationOfAPageInAnyOrder) {
+  const auto branch = [&](int32_t last) { return Row{{1, 2, 3, 4, 5, 6, 7, last}}; };
+  for (const int32_t last : {8, 9, 10}) EXPECT_EQ(run(branch(last)), last == 8 ? 0 : 1);
+  for (const int32_t last : {8, 10, 9, 9, 8}) EXPECT_EQ(run(branch(last)), 2);
+  {
+    ReservedPages rest = pool.reserve(5).value();
+    rest.grow_to(5);  // four pages were never used, the fifth is that of the least recently found
+    EXPECT_EQ(cache.num_entries(), 3);
+  }
+  for (const int32_t last : {8, 9}) EXPECT_EQ(run(branch(last)), 2);
+  EXPECT_EQ(run(branch(10)), 1);
+  {
+    ReservedPages rest = pool.reserve(6).value();
+    rest.grow_to(6);  // four that are free, then 8 and 9; the last branch is the one found last
+  }
+  EXPECT_EQ(run(branch(8)), 1);
+  EXPECT_EQ(run(branch(10)), 2);
+}
+
 /// Hashes that collide would lend foreign keys, were it not for the comparison: what differs in any
 /// part is not found, and the cache has no place for a second entry of one hash.
 TEST_F(PrefixCacheTest, RandomSequencesFindWhatAMapOfWholePrefixesHas) {
