@@ -181,13 +181,44 @@ class Lines(Case):
     def test_timings_are_wanted_and_go_to_standard_error(self):
         out, err = self.chat("Opposites: hot", options=["--use", "opposite", "--timings"])
         self.assertEqual(out, "COLD\n")
-        self.assertRegex(err, r"^\(\d+ prompt tokens, [1-9]\d* tokens, [\d.]+ s, [\d.]+ tokens/s\)\n$")
+        self.assertRegex(err, r"^\(\d+ prompt tokens, 0 of them cached, [1-9]\d* tokens, [\d.]+ s, [\d.]+ tokens/s\)\n$")
 
     def test_a_full_disk_is_an_error(self):
         with open("/dev/full", "w") as full:
             done = subprocess.run([HEDDLE, "chat", "--max-tokens", "2"], input=b"Hi\n", stdout=full, stderr=subprocess.PIPE)
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"cannot write answers", done.stderr)
+
+
+class Turns(Case):
+    """Ten questions one after another, and what of each prompt was computed."""
+
+    questions = [f"What is the {nth} thing to know about {topic}?" for nth, topic in zip(
+        ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth"),
+        ("a loom", "wool", "linen", "silk", "dyes", "a shuttle", "knots", "carpets", "felt", "lace"), strict=True)]
+
+    def turns(self, *options):
+        """(standard output, [(tokens of the prompt, those of them that were cached, tokens that were drawn and computed)])"""
+        out, err = self.chat(*self.questions, options=["--timings", *options])
+        counts = re.findall(r"(\(cut off .*\n)?\((\d+) prompt tokens, (\d+) of them cached, (\d+) tokens", err)
+        self.assertEqual(len(counts), 10, err)
+        # The last token of an answer that was cut off was drawn, and never computed; so was the end token of any other.
+        return out, [(int(prompt), int(cached), int(drawn) - bool(cut_off)) for cut_off, prompt, cached, drawn in counts]
+
+    def test_each_computes_what_follows_the_whole_pages_of_the_turns_before(self):
+        for options in ([], ["--use", "opposite"], ["--page-size", 4]):
+            with self.subTest(options=options):
+                page, (_, counts) = 4 if "--page-size" in options else 16, self.turns(*options)
+                self.assertEqual(counts[0][1], 0)
+                for turn, ((before, _, drawn), (prompt, cached, _)) in enumerate(zip(counts, counts[1:]), 2):
+                    self.assertEqual(cached, (before + drawn) // page * page, f"turn {turn} of {counts}")
+                prompt, cached, _ = counts[9]
+                self.assertGreater(cached, 4 * (prompt - cached), "most of the conversation")
+
+    def test_the_answers_do_not_depend_on_it(self):
+        out, counts = self.turns("--no-prefix-cache")
+        self.assertEqual([cached for _, cached, _ in counts], [0] * 10)
+        self.assertEqual(self.turns()[0], out)
 
 
 class Comparisons(Case):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The three tables of figures in README.md, that of the CPU with all its cells and that of the servers: from recorded results to the
-pages. Needs Python's standard library alone.
+"""The three tables of figures in README.md, that of the CPU with all its cells, those of the servers and of conversations: from recorded
+results to the pages. Needs Python's standard library alone.
 
 readme_figures.py              writes them between their markers
 readme_figures.py --check      whether they are what the results give
@@ -18,14 +18,14 @@ import sys
 from attention_tables import decode_rows, prefill_cells, prefill_peers
 from figure_files import END, ROOT, bold_below_one, filled, load, made_up_root, measured_at, number, stale, update
 from lora_race import RACE, load_race, made_up_race, race_rows
-from server_tables import SERVERS, made_up_servers, server_part
-from server_tables import self_test as self_test_server_part
+from server_tables import CHATS, SERVERS, chats_part, made_up_chats, made_up_servers, server_part
+from server_tables import self_test as self_test_server_parts
 
 PAGE, CPU_PAGE, SERVER_PAGE = "README.md", "docs/benchmarks/engine.md", "docs/benchmarks/server.md"
 ATTENTION, CPU = "bench/results/attention_h200.json", "bench/results/cpu_model.json"
 OTHER_CARD = "bench/results/attention_h200_other_card.json"
 LORA_PEERS, ATTENTION_PEERS = "bench/peers/lora_h200.json", "bench/peers/attention_h200.json"
-BEGIN = {name: f"<!-- table of {name} -->\n" for name in (RACE, ATTENTION, CPU, SERVERS)}
+BEGIN = {name: f"<!-- table of {name} -->\n" for name in (RACE, ATTENTION, CPU, SERVERS, CHATS)}
 
 # Label of a row of lora_race -> what the page calls it.
 LORA_CELLS = {"qkv r16 1/1": "qkv, r16, 1 row", "qkv r16 32/8": "qkv, r16, 32 rows, 8 adapters",
@@ -123,14 +123,15 @@ def outputs(root):
     cpu_page = filled(root / CPU_PAGE, {BEGIN[CPU]: "\n".join(cpu_part(load(root / CPU))) + "\n"})
     if cpu_page is None:
         sys.exit(f"{CPU_PAGE} lacks the line {BEGIN[CPU].strip()}")
-    server_page = filled(root / SERVER_PAGE, {BEGIN[SERVERS]: "\n".join(server_part(load(root / SERVERS))) + "\n"})
+    server_parts = {SERVERS: server_part(load(root / SERVERS)), CHATS: chats_part(load(root / CHATS))}
+    server_page = filled(root / SERVER_PAGE, {BEGIN[name]: "\n".join(lines) + "\n" for name, lines in server_parts.items()})
     if server_page is None:
-        sys.exit(f"{SERVER_PAGE} lacks the line {BEGIN[SERVERS].strip()}")
+        sys.exit(f"{SERVER_PAGE} lacks one of the lines {' '.join(BEGIN[name].strip() for name in server_parts)}")
     return [(root / PAGE, page), (root / CPU_PAGE, cpu_page), (root / SERVER_PAGE, server_page)]
 
 
 def self_test():
-    self_test_server_part()
+    self_test_server_parts()
     results = {name: load(ROOT / name) for name in (ATTENTION, OTHER_CARD, CPU, LORA_PEERS, ATTENTION_PEERS)}
     plain = [entry for entry in results[CPU]["results"] if "qwen2" not in entry["name"]]
     results[CPU]["results"] = plain + [{**entry, "name": family + entry["name"]} for family in QWEN2_FAMILIES for entry in plain]
@@ -138,13 +139,13 @@ def self_test():
         ours = entry["name"].removeprefix("qwen2_q4_0/").removeprefix("qwen2_bf16/") in CPU_CELLS
         entry["samples"] = [1.0 if entry["name"] == "decode_1_row" else 200.0 if ours else 100.0]
     results[RACE] = made_up_race(results[LORA_PEERS])
-    results[SERVERS] = made_up_servers()
+    results[SERVERS], results[CHATS] = made_up_servers(), made_up_chats()
     page = "# Title\n\n" + "".join(f"{BEGIN[name]}by hand\n{END}\n" for name in (RACE, ATTENTION, CPU)) + "The end.\n"
     with made_up_root({**{name: json.dumps(data) for name, data in results.items()}, PAGE: page,
-                       CPU_PAGE: f"{BEGIN[CPU]}{END}\n", SERVER_PAGE: f"{BEGIN[SERVERS]}{END}\n"}) as root:
+                       CPU_PAGE: f"{BEGIN[CPU]}{END}\n", SERVER_PAGE: f"{BEGIN[SERVERS]}{END}{BEGIN[CHATS]}{END}\n"}) as root:
         update(outputs(root), root)
         text, cpu_text = (root / PAGE).read_text(), (root / CPU_PAGE).read_text()
-        assert "| 8 | 8 | 400 |" in (root / SERVER_PAGE).read_text()
+        assert "| 8 | 8 | 400 |" in (root / SERVER_PAGE).read_text() and "| 2 | 26 | 40 | 60 | 40 |" in (root / SERVER_PAGE).read_text()
         assert text.startswith("# Title\n\n") and text.endswith("\nThe end.\n") and "by hand" not in text
         assert "| 1 row | 1 |" in text and "100, llama.cpp | **0.01** |" in text and "Slower in 1 of 12 cells." in text
         row, count = "| the same in bf16: 1 row | 200 | 100, llama.cpp | 2.00 |", "Slower in 1 of 12 cells."

