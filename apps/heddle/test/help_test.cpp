@@ -150,6 +150,7 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--page-size", static_cast<double>(engine.page_size)},
       {"--prefill-chunk", static_cast<double>(engine.prefill_chunk)},
       {"--kv-memory", static_cast<double>(engine.kv_memory)},
+      {"--kv-disk-memory", static_cast<double>(engine.kv_disk_memory)},
       {"--adapter-memory", static_cast<double>(engine.adapter_memory)},
       {"--adapter-host-memory", static_cast<double>(engine.adapter_host_memory)},
       {"--max-batch", static_cast<double>(engine.max_batch)},
