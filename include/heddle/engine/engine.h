@@ -47,7 +47,8 @@ struct EngineOptions {
   int64_t kv_disk_memory = 0;
   /// When a waiting request starts: "now" (empty), where the pages of its prompt and a few more are
   /// free; when pages run out later, the youngest requests are parked. "longest": where those of
-  /// its longest answer are free, too, so that none is ever parked.
+  /// its longest answer are free, too, so that none is ever parked; a model whose rotation depends
+  /// on the length of a sequence always has this.
   std::string admit{};
   /// Type in which keys and values are kept: on the CPU "f32" (empty), or "f16" or "bf16", to which
   /// they are rounded when they are stored (docs/engine.md); in f16 what is above 65504 becomes

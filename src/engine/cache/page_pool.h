@@ -72,7 +72,7 @@ class PagePool {
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  /// nullptr, as at first: no page is kept. It must be the keeper's end or beginning.
+  /// By the keeper, when it begins and when it ends: nullptr. Without one no page is kept.
   void set_keeper(Keeper* keeper) noexcept { keeper_ = keeper; }
   /// Reserves pages, the first of which are `shared`: pages that others or the keeper have. Running
   /// out is an expected outcome, so it is a value. Throws std::bad_alloc, and nothing is reserved

@@ -56,12 +56,10 @@ std::string sentence_of(const std::exception& failure, const std::string& device
 
 }  // namespace
 
-/// A request of a model whose keys depend on the length cannot be prefilled again with the same
-/// bits, so none is parked.
 RowQueue::Rules Engine::State::queue_rules() const {
   return {.max_batch = options.max_batch,
           .page_size = options.page_size,
-          .reserves_longest = options.admit == "longest" || !keeps_prefixes(),
+          .reserves_longest = options.admit == "longest",
           .has_two_paths = device_of(options).type != DeviceType::kCpu};
 }
 
@@ -83,7 +81,7 @@ void Engine::State::fill_info() {
           .warnings = files->warnings(),
           .notes = files->notes(),
           .generation = generation};
-  if (!keeps_prefixes() && options.prefix_cache) {
+  if (keys_depend_on_length(config)) {
     info.notes.emplace_back(
         "the model's rotation depends on the length of a sequence, so requests share no prefixes "
         "and start when there is room for their longest answer");

@@ -23,6 +23,7 @@ namespace {
 // Far above what any machine runs, low enough that sums and products of them fit.
 constexpr int64_t kMaxBatch = 65536, kMaxPageSize = 65536, kMaxThreads = 2047;
 constexpr int kMaxChunkOnGpu = 65536;  // rows that linear_site takes there
+constexpr int64_t kShare = 4;  // a quarter of what is available is the default of memory and disk
 constexpr int kUsualChunk = 512, kUsualChunkOnGpu = 2048;
 
 void check_range(const char* option, int64_t value, int64_t low, int64_t high) {
@@ -56,8 +57,8 @@ int64_t room_on_disk(const std::filesystem::path& folder) {
   return bytes;
 }
 
-void complete_disk_memory(EngineOptions& options, Device device) {
-  constexpr int64_t kShare = 4;  // of what is available
+void complete_disk_memory(EngineOptions& options, Device device,
+                          const model::DecoderConfig& config) {
   if (options.kv_cache_dir.empty()) {
     HEDDLE_CHECK(options.kv_disk_memory == 0, "kv_disk_memory is ", options.kv_disk_memory,
                  ", but there is no kv_cache_dir (--kv-cache-dir)");
@@ -68,6 +69,11 @@ void complete_disk_memory(EngineOptions& options, Device device) {
   if (device.type != DeviceType::kCpu) {
     throw_error(ErrorCode::kUnsupported, "kv_cache_dir is ", files::quote(options.kv_cache_dir),
                 ", which engines on the CPU alone have; leave it out on ", device);
+  }
+  if (keys_depend_on_length(config)) {
+    throw_error(ErrorCode::kUnsupported, "kv_cache_dir is ", files::quote(options.kv_cache_dir),
+                ", but this model's keys depend on the length of a prompt, so none can be kept for "
+                "others; leave it out");
   }
   if (options.kv_disk_memory > 0) return;
   options.kv_disk_memory = room_on_disk(options.kv_cache_dir) / kShare;
@@ -98,6 +104,10 @@ Device device_of(const EngineOptions& options) {
                 "; device cpu (--device cpu) runs without one");
   }
   return device;
+}
+
+bool keys_depend_on_length(const model::DecoderConfig& config) {
+  return std::ranges::any_of(config.rotations, &model::Rotation::depends_on_length);
 }
 
 EngineOptions complete_options(EngineOptions options, const model::DecoderConfig& config) {
@@ -136,15 +146,15 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
     options.num_threads = static_cast<int>(std::clamp<int64_t>(num_processors, 1, kMaxThreads));
   }
   if (options.max_context == 0) options.max_context = config.context_length;
-  complete_disk_memory(options, device);
+  complete_disk_memory(options, device, config);
   if (options.admit.empty()) options.admit = "now";
   HEDDLE_CHECK(options.admit == "now" || options.admit == "longest", "admit is ",
                files::quote(options.admit), ", expected now or longest");
+  if (keys_depend_on_length(config)) options.admit = "longest";
   return options;
 }
 
 AdapterStore::Limits adapter_limits(const EngineOptions& options) {
-  constexpr int64_t kShare = 4;  // of what is available
   int64_t bytes = options.adapter_memory;
   if (bytes == 0) {
     bytes = options.adapter_dir.empty() ? std::numeric_limits<int64_t>::max()

@@ -8,6 +8,10 @@
 
 namespace heddle {
 
+/// Whether the keys and values of a prompt depend on its length: then requests cannot share any,
+/// and one that was parked could not be prefilled again with the same bits.
+[[nodiscard]] bool keys_depend_on_length(const model::DecoderConfig& config);
+
 /// The options with their defaults filled in from the model and the machine, all but kv_memory.
 /// Throws Error, which names the option, its value and what is allowed.
 [[nodiscard]] EngineOptions complete_options(EngineOptions options,

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <exception>
@@ -69,12 +68,7 @@ struct Engine::State {
     fill_info();
   }
 
-  /// Whether keys and values are the same in every sequence that begins alike. Not where they
-  /// depend on the length that the sequence has when it is prefilled.
-  bool keeps_prefixes() const {
-    return std::ranges::none_of(config.rotations, &model::Rotation::depends_on_length);
-  }
-  bool shares_prefixes() const { return options.prefix_cache && keeps_prefixes(); }
+  bool shares_prefixes() const { return options.prefix_cache && !keys_depend_on_length(config); }
   RowQueue::Rules queue_rules() const;
   void fill_info();
   const RowText& text_of(const KnownAdapter* adapter) const {

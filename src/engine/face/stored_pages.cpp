@@ -20,6 +20,7 @@ std::unique_ptr<PageStore> open_page_store(const EngineOptions& options,
                                            const model::ModelFiles& files,
                                            const ModelRunner& runner) {
   if (options.kv_cache_dir.empty()) return nullptr;
+  HEDDLE_CHECK(!files.file_paths().empty(), "kv_cache_dir needs a model that has files");
   PageIdentity identity;
   identity.add("program", text_of(program_digest()));
   identity.add("processor", processor_name());

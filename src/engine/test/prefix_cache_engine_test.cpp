@@ -9,6 +9,7 @@
 #include "engine/face/made_engine.h"
 #include "engine/test/tiny_adapter.h"
 #include "engine/test/tiny_model.h"
+#include "expect_error.h"
 
 namespace heddle {
 namespace {
@@ -304,15 +305,22 @@ TEST_F(EnginePrefixes, AnyMixtureOfHitsAndMissesHasTheBitsOfAColdRun) {
 
 /// Dynamic scaling: keys of a prompt depend on its length.
 TEST(EngineWithoutPrefixes, AModelWhoseKeysDependOnTheLengthSharesNothingAndSaysSo) {
-  Engine engine = make_engine(R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1,
-      "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
-      "num_key_value_heads": 2, "vocab_size": 300, "rms_norm_eps": 1e-06,
-      "max_position_embeddings": 12, "rope_scaling": {"rope_type": "dynamic", "factor": 4.0}})",
-                              1, {.device = testing::test_device(), .page_size = 4});
+  const auto engine_with = [](EngineOptions options) {
+    options.device = testing::test_device();
+    return make_engine(R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1,
+        "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "vocab_size": 300, "rms_norm_eps": 1e-06,
+        "max_position_embeddings": 12, "rope_scaling": {"rope_type": "dynamic", "factor": 4.0}})",
+                       1, options);
+  };
+  testing::expect_unsupported({"kv_cache_dir is 'pages'"},
+                              [&] { (void)engine_with({.kv_cache_dir = "pages"}); });
+  Engine engine = engine_with({.page_size = 4});
   ASSERT_FALSE(engine.model().notes.empty());
   EXPECT_EQ(engine.model().notes.back(),
             "the model's rotation depends on the length of a sequence, so requests share no "
             "prefixes and start when there is room for their longest answer");
+  EXPECT_EQ(engine.options().admit, "longest");
   const Request request = testing::endless_request(testing::random_tokens(18), 8);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(testing::run_all(engine, {request}).front().cached_tokens, 0);
