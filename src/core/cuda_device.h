@@ -59,6 +59,10 @@ void free_stream(cudaStream_t stream) noexcept;
 [[nodiscard]] std::byte* allocate_pinned(size_t bytes);
 void free_pinned(std::byte* memory) noexcept;
 
+/// Page-locks memory that the host has. Throws kOutOfMemory where the system refuses.
+void pin(std::span<std::byte> memory);
+void unpin(std::byte* memory) noexcept;
+
 /// The same copies as below, of page-locked memory, without waiting for them.
 void begin_copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream);
 void begin_copy_to_host(std::span<std::byte> to, const std::byte* from, cudaStream_t stream);

@@ -110,6 +110,20 @@ void FreeStagingBytes::operator()(std::byte* memory) const noexcept {
   }
 }
 
+void UnpinHost::operator()([[maybe_unused]] std::byte* memory) const noexcept {
+  if constexpr (kWithCuda) cuda::unpin(memory);
+}
+
+PinnedHost pin_host([[maybe_unused]] Device device, [[maybe_unused]] std::span<std::byte> memory) {
+  if constexpr (kWithCuda) {
+    if (device.type == DeviceType::kCuda) {
+      cuda::pin(memory);
+      return PinnedHost(memory.data());
+    }
+  }
+  return nullptr;
+}
+
 void begin_copy_from_host(const ExecContext& ctx, std::byte* to, std::span<const std::byte> from) {
   if (ctx.device.type == DeviceType::kCpu) {
     std::ranges::copy(from, to);

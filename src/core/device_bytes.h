@@ -50,6 +50,17 @@ class StagingBytes {
   std::unique_ptr<std::byte[], FreeStagingBytes> memory_;
 };
 
+struct UnpinHost {
+  void operator()(std::byte* memory) const noexcept;
+};
+
+/// Memory of the host while it is page-locked. It does not own it.
+using PinnedHost = std::unique_ptr<std::byte, UnpinHost>;
+
+/// Page-locks memory of the host, so that copies of a GPU reach it as they do staging memory; for
+/// the CPU it does nothing. Throws kOutOfMemory where the system refuses.
+[[nodiscard]] PinnedHost pin_host(Device device, std::span<std::byte> memory);
+
 /// Begins a copy of staging memory to memory of ctx.device, or back, in the order of ctx.stream; on
 /// the CPU it is done when they return.
 void begin_copy_from_host(const ExecContext& ctx, std::byte* to, std::span<const std::byte> from);

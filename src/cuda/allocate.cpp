@@ -150,6 +150,22 @@ void free_pinned(std::byte* memory) noexcept {
   if (cudaFreeHost(memory) != cudaSuccess) cudaGetLastError();
 }
 
+void pin(std::span<std::byte> memory) {
+  const CaptureUndisturbed undisturbed;
+  const cudaError_t pinned =
+      cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable);
+  if (pinned == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    throw_error(ErrorCode::kOutOfMemory, "cannot page-lock ", memory.size(), " bytes of the host");
+  }
+  HEDDLE_CUDA_CHECK(pinned);
+}
+
+void unpin(std::byte* memory) noexcept {
+  const CaptureUndisturbed undisturbed;
+  if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
+}
+
 void begin_copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream) {
   HEDDLE_CUDA_CHECK(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream));
 }

@@ -108,6 +108,7 @@ PageIndex::Entry& PageIndex::add(const PageContent& content) {
                     .chain = chain_of_content(content),
                     .tokens = {content.tokens.begin(), content.tokens.end()}};
   Entry& entry = insert(std::move(record));
+  entry.is_salted = content.is_salted;
   ++next_id_;
   ++clock_;
   return entry;
@@ -209,9 +210,10 @@ void PageIndex::reserve_free_slots() {
 void PageIndex::clear() noexcept {
   leaves_.clear();
   by_content_.clear();
+  for (const auto& [id, entry] : entries_) {
+    if (entry.slot >= 0) give_back(entry.slot);
+  }
   entries_.clear();
-  free_slots_.clear();
-  next_slot_ = 0;
   num_written_ = 0;
 }
 

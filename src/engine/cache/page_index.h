@@ -12,16 +12,9 @@
 
 namespace heddle {
 
-/// What a page is known by.
-struct PageContent {
-  StoredPage parent = StoredPage::kRoot;
-  Digest acts;
-  std::span<const int32_t> tokens;
-};
-
-/// The pages of a store as a tree, and which slots of its files they have. Pages that are used
-/// again keep their slots; the page that was used longest ago of those without children loses its
-/// slot first. Not for threads.
+/// The pages of a store as a tree, and which slots of its memory or files they have. Pages that are
+/// used again keep their slots; the page that was used longest ago of those without children loses
+/// its slot first. Not for threads.
 class PageIndex {
  public:
   /// Queued pages have no slot yet. Lost ones have none any more, and wait for their bytes to be
@@ -32,10 +25,12 @@ class PageIndex {
   struct Entry {
     PageRecord record;
     State state = State::kQueued;
-    bool is_dirty = false;  // its last use is not on disk
+    bool is_dirty = false;   // its last use is not on disk
+    bool is_salted = false;  // PageContent
     int32_t num_children = 0, num_readers = 0;
     int64_t slot = -1;
-    std::set<LastUse>::node_type leaf{};  // empty while it is among the leaves
+    StoredPage below = StoredPage::kRoot;  // which page it is on disk; of the host's memory
+    std::set<LastUse>::node_type leaf{};   // empty while it is among the leaves
   };
   using Entries = std::unordered_map<StoredPage, Entry>;
 
@@ -71,7 +66,7 @@ class PageIndex {
   void begin_read(Entry& entry) noexcept;
   void end_read(Entry& entry) noexcept;
 
-  /// Removes all. Ids are not given again.
+  /// Removes all. Ids are not given again, and slots that were taken and are no page's stay taken.
   void clear() noexcept;
 
   [[nodiscard]] Entries& entries() { return entries_; }

@@ -82,19 +82,27 @@ void PagePool::make_room() {
 
 PageId PagePool::take() noexcept {
   PageId page{};
-  if (!released_.empty()) {
-    page = released_.back();
-    released_.pop_back();
-  } else if (next_ < num_pages_) {
+  if (released_.empty() && next_ < num_pages_) {
     page = static_cast<PageId>(next_++);
     states_.emplace_back();
   } else {
-    page = keeper_->evict();
-    state(page).is_kept = false;
-    --num_unused_;
+    page = take_used();
+    if (keeper_ != nullptr) keeper_->before_reuse(page);
   }
   state(page).num_owners = 1;
   ++num_in_use_;
+  return page;
+}
+
+PageId PagePool::take_used() noexcept {
+  if (!released_.empty()) {
+    const PageId page = released_.back();
+    released_.pop_back();
+    return page;
+  }
+  const PageId page = keeper_->evict();
+  state(page).is_kept = false;
+  --num_unused_;
   return page;
 }
 

@@ -63,6 +63,8 @@ class PagePool {
     virtual void remove_unused(PageId page) noexcept = 0;
     /// Gives up a kept page that has no owner; there is one.
     virtual PageId evict() noexcept = 0;
+    /// A page that had contents is allocated for others.
+    virtual void before_reuse(PageId page) noexcept = 0;
   };
 
   /// max_listed: pages of all owners together, each counted for each of its owners; at least
@@ -101,7 +103,8 @@ class PagePool {
 
   [[nodiscard]] State& state(PageId page) { return states_[static_cast<size_t>(page)]; }
   void make_room();
-  PageId take() noexcept;
+  [[nodiscard]] PageId take() noexcept;
+  [[nodiscard]] PageId take_used() noexcept;
   void add_owner(PageId page) noexcept;
   void remove_owner(PageId page) noexcept;
 

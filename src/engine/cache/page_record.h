@@ -15,6 +15,14 @@ namespace heddle {
 /// tokens and never to another one. kRoot is what the first page of a chain has for a parent.
 enum class StoredPage : uint64_t { kRoot = 0 };
 
+/// What a page is known by.
+struct PageContent {
+  StoredPage parent = StoredPage::kRoot;
+  Digest acts;
+  std::span<const int32_t> tokens;
+  bool is_salted = false;  // the first page of requests with a salt, which is in `acts`
+};
+
 /// Random bytes that all digests of a folder are made with.
 using PageSecret = std::array<std::byte, Hasher::kSecretBytes>;
 

@@ -100,9 +100,7 @@ std::optional<StoredPage> PageStore::write(const PageContent& content,
     return entry->record.id;
   }
   try {
-    const int64_t max_buffers = std::max<int64_t>(options_.queue_bytes / options_.page_bytes, 1);
-    const bool has_room = !spare_writes_.empty() || num_buffers_ < max_buffers;
-    if (!has_room || Clock::now() < write_from_ || !index_->has_parent(content.parent)) {
+    if (!has_buffer() || Clock::now() < write_from_ || !index_->has_parent(content.parent)) {
       ++stats_.num_dropped;
       return std::nullopt;
     }
@@ -128,6 +126,16 @@ std::optional<StoredPage> PageStore::write(const PageContent& content,
   return id;
 }
 
+bool PageStore::has_room() const {
+  const Lock lock(mutex_);
+  return has_buffer();
+}
+
+bool PageStore::has_buffer() const {
+  const int64_t max_buffers = std::max<int64_t>(options_.queue_bytes / options_.page_bytes, 1);
+  return !spare_writes_.empty() || num_buffers_ < max_buffers;
+}
+
 std::optional<PageRead> PageStore::begin_read(StoredPage page, std::span<std::byte> to) {
   HEDDLE_CHECK(to.size() == static_cast<size_t>(options_.page_bytes), "a page has ",
                options_.page_bytes, " bytes, not ", to.size());
@@ -137,7 +145,7 @@ std::optional<PageRead> PageStore::begin_read(StoredPage page, std::span<std::by
   if (entry == nullptr || entry->state != PageIndex::State::kWritten) return std::nullopt;
   const auto read = PageRead{next_read_};
   try {
-    reads_.push_back({.result = {.read = read}, .page = page, .to = to});
+    reads_.push_back({.result = {.read = read, .is_from_disk = true}, .page = page, .to = to});
   } catch (const std::bad_alloc&) {
     return std::nullopt;
   }

@@ -16,6 +16,7 @@
 #include "engine/cache/page_folder.h"
 #include "engine/cache/page_identity.h"
 #include "engine/cache/page_index.h"
+#include "engine/cache/page_tier.h"
 
 namespace heddle {
 
@@ -25,6 +26,7 @@ struct PageStoreOptions {
   int64_t page_bytes = 0;  // KvCache::Shape
   int page_size = 0;
   int64_t queue_bytes = int64_t{64} << 20;  // of pages that wait to be written; one at least
+  bool takes_salted = false;                // PageTier
   std::chrono::milliseconds close_within{10'000};
   std::chrono::milliseconds write_again_after{60'000};  // a write that failed
 };
@@ -38,13 +40,6 @@ struct PageStoreStats {
   int64_t num_evicted = 0;                // that others took the place of
 };
 
-/// A read that was begun, and what became of it.
-enum class PageRead : uint64_t {};
-struct FinishedRead {
-  PageRead read{};
-  bool is_good = false;  // else what was to be filled has any bytes
-};
-
 /// Pages of a KV cache in a folder, for the processes that follow. A thread of its own reads and
 /// writes; reads go first. A page that is read has the bytes that were written for its content, or
 /// it is not good: nothing that happens to the files, and no two contents of one digest, changes
@@ -53,7 +48,7 @@ struct FinishedRead {
 /// Where the folder fails, the store goes on without: nothing is found and nothing is written. Each
 /// kind of failure is one warning. One thread calls its functions, and only wait() and close() wait
 /// for the disk.
-class PageStore {
+class PageStore final : public PageTier {
  public:
   /// on_warning is called by the constructor, poll(), wait() and close(), with one sentence.
   using OnWarning = std::function<void(const std::string&)>;
@@ -62,37 +57,32 @@ class PageStore {
   /// removed. page_bytes and page_size are added to the identity. Throws Error where the folder or
   /// the bounds are refused (PageFolder).
   PageStore(const PageStoreOptions& options, const PageIdentity& identity, OnWarning on_warning);
-  ~PageStore();
+  ~PageStore() override;
   PageStore(const PageStore&) = delete;
   PageStore& operator=(const PageStore&) = delete;
 
   /// Whether pages are kept.
   [[nodiscard]] bool is_open() const { return folder_ != nullptr; }
-  /// For the digests that are kept with pages: PageContent::acts. The same for as long as the
-  /// folder's pages are; random where the store is not open.
-  [[nodiscard]] const PageSecret& secret() const { return secret_; }
+  /// It does not change while the folder keeps its pages; random where the store is not open.
+  [[nodiscard]] const PageSecret& secret() const override { return secret_; }
+  [[nodiscard]] bool takes_salted() const override { return options_.takes_salted; }
 
-  struct Found {
-    StoredPage id{};
-    bool is_readable = false;  // else it waits to be written
-  };
-  /// The page of a content, which counts as used; nothing where it is neither there nor queued.
-  [[nodiscard]] std::optional<Found> find(const PageContent& content);
-  /// Copies the page [page_bytes] and queues it; a content that is there or queued is left as it
-  /// is. Nothing, which is no error, where the queue is full, the parent is not there (any more),
-  /// or the last write failed.
-  std::optional<StoredPage> write(const PageContent& content, std::span<const std::byte> page);
+  [[nodiscard]] std::optional<Found> find(const PageContent& content) override;
+  /// Copies the page [page_bytes] and queues it. Nothing, too, where the queue is full or the last
+  /// write failed.
+  std::optional<StoredPage> write(const PageContent& content,
+                                  std::span<const std::byte> page) override;
 
-  /// Begins to fill `to` [page_bytes], which must stay until poll() or wait() has the read. Nothing
-  /// where the page is not readable (any more).
-  [[nodiscard]] std::optional<PageRead> begin_read(StoredPage page, std::span<std::byte> to);
-  /// A read that has finished, each once, in the order in which they were begun.
-  [[nodiscard]] std::optional<FinishedRead> poll();
-  /// The same, and waits for one; nothing where all reads that were begun have been reported.
-  [[nodiscard]] std::optional<FinishedRead> wait();
+  /// Whether the queue has room for a page.
+  [[nodiscard]] bool has_room() const;
 
-  /// Forgets all pages, those on disk and those that are queued. Reads that were begun may fail.
-  void clear() noexcept;
+  [[nodiscard]] std::optional<PageRead> begin_read(StoredPage page,
+                                                   std::span<std::byte> to) override;
+  [[nodiscard]] std::optional<FinishedRead> poll() override;
+  [[nodiscard]] std::optional<FinishedRead> wait() override;
+
+  /// Those on disk and those that are queued.
+  void clear() noexcept override;
   /// Writes what is queued, for close_within at most, and closes the files; reads that were begun
   /// are still reported. Nothing is found or written afterwards.
   void close() noexcept;
@@ -115,6 +105,7 @@ class PageStore {
 
   void open(const PageIdentity& identity);
   void deliver_warnings() noexcept;
+  [[nodiscard]] bool has_buffer() const;  // with the lock
 
   // Of the thread. They are called with the lock and leave it for the disk.
   void run();

@@ -97,10 +97,10 @@ void PageStore::write_one(Lock& lock) {
     if (entry != nullptr && error == 0) {
       index_->set_written(*entry, *slot);
       ++stats_.num_written;
-    } else if (entry != nullptr) {
+    } else {
       index_->give_back(*slot);
-      index_->lose(*entry);
-      ++stats_.num_dropped;
+      if (entry != nullptr) index_->lose(*entry);
+      stats_.num_dropped += entry == nullptr ? 0 : 1;
     }
   }
   spare_writes_.splice(spare_writes_.end(), write);

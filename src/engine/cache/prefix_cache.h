@@ -13,7 +13,7 @@
 
 #include "core/digest.h"
 #include "engine/cache/page_pool.h"
-#include "engine/cache/page_store.h"
+#include "engine/cache/page_tier.h"
 #include "engine/cache/prefix_place.h"
 
 namespace heddle {
@@ -49,9 +49,11 @@ class PrefixCache final : private PagePool::Keeper {
   PrefixCache(PagePool& pool, int64_t page_size);
   ~PrefixCache() override;
 
-  /// Pages also go to a store, which has them when the pool has others in their place: those that
-  /// have no salt. `bytes_of` is where a page lies, in memory of the host. Both outlive the cache.
-  void set_store(PageStore& store, std::function<std::span<std::byte>(PageId)> bytes_of);
+  /// Where a page lies.
+  using BytesOf = std::function<std::span<std::byte>(PageId)>;
+  /// Pages also go to a store, which has them when the pool has others in their place. Both outlive
+  /// the cache.
+  void set_store(PageTier& store, BytesOf bytes_of);
 
   /// Of a sequence that has no page yet.
   [[nodiscard]] PrefixPlace begin() const { return {.age = age_}; }
@@ -88,7 +90,9 @@ class PrefixCache final : private PagePool::Keeper {
   void clear() noexcept;
 
   [[nodiscard]] int64_t num_entries() const { return num_entries_; }  // that have pages
-  [[nodiscard]] int64_t num_read() const { return num_read_; }        // pages, from the store
+  // Pages that came from the store, and those of them that came from disk.
+  [[nodiscard]] int64_t num_read() const { return num_read_; }
+  [[nodiscard]] int64_t num_read_from_disk() const { return num_read_from_disk_; }
 
  private:
   static constexpr int32_t kNone = -1;
@@ -150,7 +154,7 @@ class PrefixCache final : private PagePool::Keeper {
   void set_page(int32_t entry, PageId page) noexcept;
   [[nodiscard]] PageContent content(const Wanted& wanted, StoredPage parent) const;
   [[nodiscard]] std::optional<StoredPage> stored_parent(int32_t entry) const;
-  void write(int32_t entry, const Wanted& wanted) noexcept;
+  void write(int32_t entry, const Wanted& wanted, bool is_salted) noexcept;
   void claim_stored(Reading& reading, const PrefixPlace& place, const PrefixKey& key,
                     int64_t end) noexcept;
   [[nodiscard]] std::optional<ReservedPages> continue_chain(int32_t entry,
@@ -160,6 +164,7 @@ class PrefixCache final : private PagePool::Keeper {
   void add_unused(PageId page) noexcept override;
   void remove_unused(PageId page) noexcept override;
   PageId evict() noexcept override;
+  void before_reuse(PageId page) noexcept override;
 
   PagePool& pool_;
   int64_t page_size_;
@@ -170,10 +175,10 @@ class PrefixCache final : private PagePool::Keeper {
   std::vector<int32_t> entry_of_page_;       // [pages that were ever kept]
   int32_t free_ = kNone;                     // first of the entries that are not in use
   int32_t oldest_ = kNone, newest_ = kNone;  // unused pages
-  int64_t num_entries_ = 0, num_read_ = 0;
+  int64_t num_entries_ = 0, num_read_ = 0, num_read_from_disk_ = 0;
   boost::unordered_flat_map<uint64_t, int32_t> by_hash_;
-  PageStore* store_ = nullptr;  // nullptr: there is none
-  std::function<std::span<std::byte>(PageId)> bytes_of_;
+  PageTier* store_ = nullptr;  // nullptr: there is none
+  BytesOf bytes_of_;
   std::list<Reading> readings_;  // in the order in which they were begun
 };
 

@@ -12,16 +12,18 @@ constexpr int64_t kMaxReadPages = 64;  // that are read at once for one sequence
 
 }  // namespace
 
-void PrefixCache::set_store(PageStore& store,
-                            std::function<std::span<std::byte>(PageId)> bytes_of) {
+void PrefixCache::set_store(PageTier& store, BytesOf bytes_of) {
   store_ = &store;
   bytes_of_ = std::move(bytes_of);
 }
 
 PageContent PrefixCache::content(const Wanted& wanted, StoredPage parent) const {
-  const auto [low, high] = wanted.acts.adapters;
-  const Digest acts = Hasher(store_->secret()).add(low).add(high).add(wanted.acts.from).digest();
-  return {.parent = parent, .acts = acts, .tokens = wanted.tokens};
+  const auto& [salt, adapters, from] = wanted.acts;
+  const bool is_salted = salt != Digest{};
+  Hasher acts(store_->secret());
+  acts.add(adapters.low).add(adapters.high).add(from);
+  if (is_salted) acts.add(salt.low).add(salt.high);
+  return {.parent = parent, .acts = acts.digest(), .tokens = wanted.tokens, .is_salted = is_salted};
 }
 
 /// What a page in the store has for its parent that comes after the entry; nothing where it cannot
@@ -32,9 +34,8 @@ std::optional<StoredPage> PrefixCache::stored_parent(int32_t entry) const {
   return stored == StoredPage::kRoot ? std::nullopt : std::optional(stored);
 }
 
-/// Not of a sequence that has a salt: its first page is not written, so none that continue it are.
-void PrefixCache::write(int32_t entry, const Wanted& wanted) noexcept {
-  if (store_ == nullptr || wanted.acts.salt != Digest{}) return;
+void PrefixCache::write(int32_t entry, const Wanted& wanted, bool is_salted) noexcept {
+  if (store_ == nullptr || (is_salted && !store_->takes_salted())) return;
   const std::optional<StoredPage> parent = stored_parent(wanted.parent);
   if (!parent) return;
   const std::optional<StoredPage> stored =
@@ -51,7 +52,7 @@ void PrefixCache::claim_stored(Reading& reading, const PrefixPlace& place, const
     if (!parent) return;
     Wanted next = wanted(before, i, key);
     if (lookup(next) != kNone) return;
-    const std::optional<PageStore::Found> found = store_->find(content(next, *parent));
+    const std::optional<PageTier::Found> found = store_->find(content(next, *parent));
     if (!found || !found->is_readable) return;
     before = insert(next);
     if (before == kNone) return;
@@ -78,7 +79,8 @@ std::optional<ReservedPages> PrefixCache::continue_chain(int32_t entry, int64_t 
 
 bool PrefixCache::begin_read(const PrefixPlace& place, const PrefixKey& key,
                              int64_t max_pages) noexcept {
-  if (store_ == nullptr || !is_valid(place) || key.salt != Digest{}) return false;
+  if (store_ == nullptr || !is_valid(place)) return false;
+  if (key.salt != Digest{} && !store_->takes_salted()) return false;
   const int64_t num_wanted =
       std::min({max_pages - place.num_pages, kMaxReadPages, pool_.num_free()});
   Reading reading{.first_page = place.num_pages, .age = age_};
@@ -115,12 +117,17 @@ void PrefixCache::finish(const FinishedRead& read) noexcept {
     reading.has_failed = !read.is_good;
     if (read.is_good) set_page(reading.entries[i], reading.page_of(i));
     num_read_ += read.is_good ? 1 : 0;
+    num_read_from_disk_ += read.is_good && read.is_from_disk ? 1 : 0;
     for (size_t k = reading.entries.size(); reading.has_failed && k-- > i;) {
       remove(reading.entries[k]);
     }
   }
   // The pages go to the sequences that have taken them, and to the list of unused ones.
   if (reading.num_finished == reading.entries.size()) readings_.pop_front();
+}
+
+void PrefixCache::before_reuse(PageId page) noexcept {
+  if (store_ != nullptr) store_->before_reuse(bytes_of_(page).data());
 }
 
 void PrefixCache::poll() noexcept {
