@@ -23,7 +23,7 @@ class String(Structure):
 
 class Options(Structure):
     _fields_ = [("device", String)] + [(name, c_int32) for name in ("max_batch", "num_threads", "page_size", "prefill_chunk")] + [
-        ("max_context", c_int64), ("kv_memory", c_int64), ("prefix_cache", c_bool), ("kv_cache_dir", String), ("kv_disk_memory", c_int64), ("admit", String), ("kv_type", String), ("weights", String), ("adapter_dir", String),
+        ("max_context", c_int64), ("kv_memory", c_int64), ("prefix_cache", c_bool), ("kv_host_memory", c_int64), ("kv_cache_dir", String), ("kv_disk_memory", c_int64), ("admit", String), ("kv_type", String), ("weights", String), ("adapter_dir", String),
         ("adapter_memory", c_int64), ("adapter_host_memory", c_int64), ("max_batch_adapters", c_int64),
         ("max_batch_adapter_bytes", c_int64), ("generation_config", String), ("on_load", c_void_p), ("user_data", c_void_p),
         ("strict", c_bool), ("on_warning", c_void_p)]
@@ -55,7 +55,7 @@ class Event(Structure):
 
 
 class Load(Structure):
-    _fields_ = [(name, c_int64) for name in ("num_waiting", "num_running", "num_pages", "num_free_pages", "num_cached_pages", "num_disk_pages", "num_parked",
+    _fields_ = [(name, c_int64) for name in ("num_waiting", "num_running", "num_pages", "num_free_pages", "num_cached_pages", "num_host_pages", "num_disk_pages", "num_parked",
                                              "num_adapters", "adapter_bytes")]
 
 

@@ -151,6 +151,16 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
           "--no-prefix-cache", [&engine] { engine.prefix_cache = false; },
           "Computes every prompt whole, also where an earlier one began alike")
       ->group("Engine");
+  group.text(
+      "--kv-host-memory",
+      [&engine](const std::string& text) {
+        engine.kv_host_memory = text == kAuto ? -1
+                                : text == "0" ? 0
+                                              : read_memory("--kv-host-memory", text);
+      },
+      kAuto, "SIZE",
+      "On a GPU: host memory for pages that it has no room for, such as 20G; 0: none; auto: a "
+      "quarter of the free memory");
   group.value("--kv-cache-dir", engine.kv_cache_dir, "DIR",
               "Folder in which the prefix cache outlives the program, on the CPU: a later one of "
               "the same model and options finds it");

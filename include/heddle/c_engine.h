@@ -67,14 +67,15 @@ typedef struct heddle_engine heddle_engine;
 
 /* What heddle::EngineOptions says of each. */
 typedef struct heddle_engine_options {
-  heddle_string device;  /* {NULL, 0}: a GPU where one is found; "cpu", "cuda", "cuda:1" */
-  int32_t max_batch;     /* 16: rows that run at once */
-  int32_t num_threads;   /* 0: one per processor */
-  int32_t page_size;     /* 16: tokens in a page of the KV cache */
-  int32_t prefill_chunk; /* 0: 512, on a GPU 2048; most prompt tokens that a step prefills */
-  int64_t max_context;   /* 0: what the model was made for; tokens of one row, prompt and answer */
-  int64_t kv_memory;     /* 0: half of the memory that is available; bytes of the KV cache */
-  bool prefix_cache;     /* true; requests take keys and values that an earlier one began with */
+  heddle_string device;   /* {NULL, 0}: a GPU where one is found; "cpu", "cuda", "cuda:1" */
+  int32_t max_batch;      /* 16: rows that run at once */
+  int32_t num_threads;    /* 0: one per processor */
+  int32_t page_size;      /* 16: tokens in a page of the KV cache */
+  int32_t prefill_chunk;  /* 0: 512, on a GPU 2048; most prompt tokens that a step prefills */
+  int64_t max_context;    /* 0: what the model was made for; tokens of one row, prompt and answer */
+  int64_t kv_memory;      /* 0: half of the memory that is available; bytes of the KV cache */
+  bool prefix_cache;      /* true; requests take keys and values that an earlier one began with */
+  int64_t kv_host_memory; /* -1: on a GPU a quarter of what is available; host memory for pages */
   heddle_string kv_cache_dir; /* {NULL, 0}: none; a folder in which its pages outlive the engine */
   int64_t kv_disk_memory;     /* 0: a quarter of the disk that is free; bytes of that folder */
   heddle_string admit;        /* {NULL, 0}: "now"; "longest": no request is ever parked */
@@ -126,6 +127,7 @@ typedef struct heddle_engine_load {
   int64_t num_waiting, num_running;    /* requests */
   int64_t num_pages, num_free_pages;   /* of the KV cache; free: reserved for no request */
   int64_t num_cached_pages;            /* of the free ones: the prefix cache has them */
+  int64_t num_host_pages;              /* in host memory, of a GPU's engine */
   int64_t num_disk_pages;              /* in kv_cache_dir */
   int64_t num_parked;                  /* of the waiting requests: those that were parked */
   int64_t num_adapters, adapter_bytes; /* whose weights are in memory */
@@ -154,6 +156,7 @@ typedef struct heddle_engine_stats {
   /* Of requests that may take keys and values from the prefix cache: tokens of their prompts, and
      those of them that they took. A request that was parked counts each time that it starts. */
   int64_t prefix_tokens, cached_tokens;
+  int64_t host_tokens; /* whose keys and values came from host memory of a GPU's engine */
   int64_t disk_tokens; /* whose keys and values were read from kv_cache_dir */
   int64_t parkings;    /* times that a request was parked */
 } heddle_engine_stats;

@@ -56,6 +56,8 @@ class LLM:
         prefix_cache: Whether prompts take keys and values of tokens that an earlier one began
             with, which then are not computed again (docs/prefix_cache.md). No bit of an answer
             depends on it.
+        kv_host_memory: Bytes of host memory for pages that a GPU has no room for; None: a quarter of
+            what is available, 0: none. On the CPU none.
         kv_cache_dir: A folder in which these keys and values outlive the process, on the CPU
             (docs/prefix_cache.md); None: none.
         kv_disk_memory: Bytes that its files may take; 0: a quarter of what the disk has free.
@@ -98,6 +100,7 @@ class LLM:
         max_context: int = 0,
         kv_memory: int = 0,
         prefix_cache: bool = True,
+        kv_host_memory: int | None = None,
         kv_cache_dir: str | os.PathLike[str] | None = None,
         kv_disk_memory: int = 0,
         admit: str = "now",
@@ -130,6 +133,7 @@ class LLM:
                 max_context,
                 kv_memory,
                 prefix_cache,
+                -1 if kv_host_memory is None else kv_host_memory,
                 "" if kv_cache_dir is None else os.fspath(kv_cache_dir),
                 kv_disk_memory,
                 admit,

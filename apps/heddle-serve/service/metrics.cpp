@@ -72,6 +72,8 @@ struct Metrics::State {
   Counter& prefix_queries = counter("vllm:prefix_cache_queries_total",
                                     "Tokens of prompts that were looked for in the prefix cache");
   Counter& prefix_hits = counter("vllm:prefix_cache_hits_total", "Tokens of these that it had");
+  Counter& host_hits = counter("heddle:prefix_cache_host_hits_total",
+                               "Tokens whose keys and values came from --kv-host-memory");
   Counter& disk_hits = counter("heddle:prefix_cache_disk_hits_total",
                                "Tokens whose keys and values were read from --kv-cache-dir");
   Counter& parkings =
@@ -80,6 +82,7 @@ struct Metrics::State {
   Gauge& used_pages = gauge("heddle:kv_pages", kPagesHelp, {{"state", "in_use"}});
   Gauge& cached_pages = gauge("heddle:kv_pages", kPagesHelp, {{"state", "cached"}});
   Gauge& free_pages = gauge("heddle:kv_pages", kPagesHelp, {{"state", "free"}});
+  Gauge& host_pages = gauge("heddle:kv_pages", kPagesHelp, {{"state", "host"}});
   Gauge& disk_pages = gauge("heddle:kv_pages", kPagesHelp, {{"state", "disk"}});
   Counter& prompt_tokens = counter("vllm:prompt_tokens_total", "Tokens of prompts");
   Counter& generation_tokens = counter("vllm:generation_tokens_total", "Tokens of answers");
@@ -180,10 +183,12 @@ std::string Metrics::text(const Now& now) {
   s.used_pages.Set(static_cast<double>(now.load.num_pages - now.load.num_free_pages));
   s.cached_pages.Set(static_cast<double>(now.load.num_cached_pages));
   s.free_pages.Set(static_cast<double>(now.load.num_free_pages - now.load.num_cached_pages));
+  s.host_pages.Set(static_cast<double>(now.load.num_host_pages));
   s.disk_pages.Set(static_cast<double>(now.load.num_disk_pages));
   s.parked.Set(static_cast<double>(now.load.num_parked));
   State::raise_to(s.prefix_queries, static_cast<double>(now.stats.prefix_tokens));
   State::raise_to(s.prefix_hits, static_cast<double>(now.stats.cached_tokens));
+  State::raise_to(s.host_hits, static_cast<double>(now.stats.host_tokens));
   State::raise_to(s.disk_hits, static_cast<double>(now.stats.disk_tokens));
   State::raise_to(s.parkings, static_cast<double>(now.stats.parkings));
   s.adapters.Set(static_cast<double>(now.load.num_adapters));

@@ -51,6 +51,7 @@ std::string statistics_json(const EngineStats& stats, const RowCounts& rows) {
                                     {"skipped_rows", rows.skipped},
                                     {"prefix_tokens", stats.prefix_tokens},
                                     {"cached_tokens", stats.cached_tokens},
+                                    {"host_tokens", stats.host_tokens},
                                     {"disk_tokens", stats.disk_tokens},
                                     {"parkings", stats.parkings},
                                     {"prefill_tokens", stats.prefill_tokens},

@@ -187,8 +187,9 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--max-body", static_cast<double>(limits.body_bytes)},
   };
   const std::map<std::string, std::string> texts = {
-      {"--kv-type", "auto"},           {"--admit", "now"},     {"--device", "auto"},
-      {"--generation-config", "auto"}, {"--host", serve.host}, {"--input", "auto"}};
+      {"--kv-host-memory", "auto"}, {"--kv-type", "auto"},           {"--admit", "now"},
+      {"--device", "auto"},         {"--generation-config", "auto"}, {"--host", serve.host},
+      {"--input", "auto"}};
   std::map<std::string, int> seen;
   for (const CommandText& command : program_.commands) {
     for (const OptionText& option : command.options) {

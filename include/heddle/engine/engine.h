@@ -13,6 +13,7 @@
 namespace heddle {
 
 struct ExecContext;
+struct EngineHooks;
 
 /// What an engine runs and with how much. A number out of its range is an Error that names it.
 struct EngineOptions {
@@ -37,6 +38,10 @@ struct EngineOptions {
   /// Whether a request takes the keys and values of tokens that an earlier one began with, which
   /// then are not computed again (docs/prefix_cache.md). No bit of an answer depends on it.
   bool prefix_cache = true;
+  /// Bytes of host memory, pinned when the engine is made, for pages of a GPU's KV cache: those of
+  /// the prefix cache that the GPU has no room for any more, and those of parked requests. 0: none.
+  /// -1: a quarter of what is available, and no more than four times the KV cache. On the CPU none.
+  int64_t kv_host_memory = -1;
   /// A folder in which pages of the prefix cache outlive the engine: a later one of the same
   /// program, model and options on the same processor finds them. Empty: none. On the CPU alone. It
   /// is made where it is missing, with a mode of 0700; pages of requests with a salt do not go
@@ -173,8 +178,9 @@ struct EngineStats {
   // Of requests that may take keys and values from the prefix cache: tokens of their prompts, and
   // those of them that they took. A request that was parked counts each time that it starts.
   int64_t prefix_tokens = 0, cached_tokens = 0;
-  int64_t disk_tokens = 0;  // whose keys and values were read from kv_cache_dir
-  int64_t parkings = 0;     // times that a request was parked
+  // Tokens whose keys and values came from host memory of a GPU's engine, and from kv_cache_dir.
+  int64_t host_tokens = 0, disk_tokens = 0;
+  int64_t parkings = 0;  // times that a request was parked
 };
 
 /// What an engine has to do, and how full its KV cache is, at this moment.
@@ -183,6 +189,7 @@ struct EngineLoad {
   int64_t num_ended = 0;                        // those whose end the next step reports
   int64_t num_pages = 0, num_free_pages = 0;    // of the KV cache; free: reserved for no request
   int64_t num_cached_pages = 0;                 // of the free ones: the prefix cache has them
+  int64_t num_host_pages = 0;                   // in host memory, of a GPU's engine
   int64_t num_disk_pages = 0;                   // in kv_cache_dir
   int64_t num_parked = 0;                       // of the waiting requests: those that were parked
   int64_t num_adapters = 0, adapter_bytes = 0;  // whose weights are in memory
@@ -335,7 +342,8 @@ class Engine {
  private:
   friend Engine make_engine(std::string_view config_json, uint64_t seed,
                             const EngineOptions& options,
-                            std::function<void(const ExecContext&)> hook);  // made_engine.h
+                            std::function<void(const ExecContext&)> hook);     // made_engine.h
+  friend Engine open_engine(const EngineOptions& options, EngineHooks hooks);  // as above
   struct State;
   explicit Engine(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;

@@ -120,6 +120,7 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
       .max_context = given.max_context,
       .kv_memory = given.kv_memory,
       .prefix_cache = given.prefix_cache,
+      .kv_host_memory = given.kv_host_memory,
       .kv_cache_dir = string_of("options.kv_cache_dir", given.kv_cache_dir, kMaxPath),
       .kv_disk_memory = given.kv_disk_memory,
       .admit = string_of("options.admit", given.admit, kMaxName),

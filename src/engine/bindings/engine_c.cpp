@@ -153,6 +153,7 @@ void heddle_engine_options_init(heddle_engine_options* options) {
               .max_context = defaults.max_context,
               .kv_memory = defaults.kv_memory,
               .prefix_cache = defaults.prefix_cache,
+              .kv_host_memory = defaults.kv_host_memory,
               .kv_cache_dir = {nullptr, 0},
               .kv_disk_memory = defaults.kv_disk_memory,
               .admit = {nullptr, 0},
@@ -248,6 +249,7 @@ heddle_status heddle_engine_get_load(heddle_engine* engine, heddle_engine_load* 
              .num_pages = now.num_pages,
              .num_free_pages = now.num_free_pages,
              .num_cached_pages = now.num_cached_pages,
+             .num_host_pages = now.num_host_pages,
              .num_disk_pages = now.num_disk_pages,
              .num_parked = now.num_parked,
              .num_adapters = now.num_adapters,
@@ -280,6 +282,7 @@ heddle_status heddle_engine_get_stats(heddle_engine* engine, heddle_engine_stats
               .adapter_evictions = now.adapter_evictions,
               .prefix_tokens = now.prefix_tokens,
               .cached_tokens = now.cached_tokens,
+              .host_tokens = now.host_tokens,
               .disk_tokens = now.disk_tokens,
               .parkings = now.parkings};
   });

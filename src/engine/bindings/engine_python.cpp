@@ -108,11 +108,11 @@ class PythonEngine {
 EngineOptions options_of(std::string model, std::string device, int64_t max_batch,
                          int64_t num_threads, int64_t page_size, int64_t prefill_chunk,
                          int64_t max_context, int64_t kv_memory, bool prefix_cache,
-                         std::string kv_cache_dir, int64_t kv_disk_memory, std::string admit,
-                         std::string kv_type, std::string weights, std::string adapter_dir,
-                         int64_t adapter_memory, int64_t adapter_host_memory,
-                         int64_t max_batch_adapters, int64_t max_batch_adapter_bytes,
-                         std::string generation_config) {
+                         int64_t kv_host_memory, std::string kv_cache_dir, int64_t kv_disk_memory,
+                         std::string admit, std::string kv_type, std::string weights,
+                         std::string adapter_dir, int64_t adapter_memory,
+                         int64_t adapter_host_memory, int64_t max_batch_adapters,
+                         int64_t max_batch_adapter_bytes, std::string generation_config) {
   return {.model_path = std::move(model),
           .device = std::move(device),
           .max_batch = narrowed("max_batch", max_batch),
@@ -122,6 +122,7 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
           .max_context = max_context,
           .kv_memory = kv_memory,
           .prefix_cache = prefix_cache,
+          .kv_host_memory = kv_host_memory,
           .kv_cache_dir = std::move(kv_cache_dir),
           .kv_disk_memory = kv_disk_memory,
           .admit = std::move(admit),
@@ -318,14 +319,14 @@ void bind_queue(nb::module_& m) {
           "__init__",
           [](PythonEngine* self, std::string model, std::string device, int64_t max_batch,
              int64_t num_threads, int64_t page_size, int64_t prefill_chunk, int64_t max_context,
-             int64_t kv_memory, bool prefix_cache, std::string kv_cache_dir, int64_t kv_disk_memory,
-             std::string admit, std::string kv_type, std::string weights, std::string adapter_dir,
-             int64_t adapter_memory, int64_t adapter_host_memory, int64_t max_batch_adapters,
-             int64_t max_batch_adapter_bytes, std::string generation_config,
-             const nb::object& on_load) {
+             int64_t kv_memory, bool prefix_cache, int64_t kv_host_memory, std::string kv_cache_dir,
+             int64_t kv_disk_memory, std::string admit, std::string kv_type, std::string weights,
+             std::string adapter_dir, int64_t adapter_memory, int64_t adapter_host_memory,
+             int64_t max_batch_adapters, int64_t max_batch_adapter_bytes,
+             std::string generation_config, const nb::object& on_load) {
             load(self,
                  options_of(std::move(model), std::move(device), max_batch, num_threads, page_size,
-                            prefill_chunk, max_context, kv_memory, prefix_cache,
+                            prefill_chunk, max_context, kv_memory, prefix_cache, kv_host_memory,
                             std::move(kv_cache_dir), kv_disk_memory, std::move(admit),
                             std::move(kv_type), std::move(weights), std::move(adapter_dir),
                             adapter_memory, adapter_host_memory, max_batch_adapters,
@@ -333,10 +334,10 @@ void bind_queue(nb::module_& m) {
                  on_load);
           },
           "model"_a, "device"_a, "max_batch"_a, "num_threads"_a, "page_size"_a, "prefill_chunk"_a,
-          "max_context"_a, "kv_memory"_a, "prefix_cache"_a, "kv_cache_dir"_a, "kv_disk_memory"_a,
-          "admit"_a, "kv_type"_a, "weights"_a, "adapter_dir"_a = "", "adapter_memory"_a = 0,
-          "adapter_host_memory"_a = 0, "max_batch_adapters"_a = 0, "max_batch_adapter_bytes"_a = 0,
-          "generation_config"_a = "", "on_load"_a = nb::none())
+          "max_context"_a, "kv_memory"_a, "prefix_cache"_a, "kv_host_memory"_a, "kv_cache_dir"_a,
+          "kv_disk_memory"_a, "admit"_a, "kv_type"_a, "weights"_a, "adapter_dir"_a = "",
+          "adapter_memory"_a = 0, "adapter_host_memory"_a = 0, "max_batch_adapters"_a = 0,
+          "max_batch_adapter_bytes"_a = 0, "generation_config"_a = "", "on_load"_a = nb::none())
       .def("close", &PythonEngine::close)
       .def(
           "submit",
@@ -430,6 +431,7 @@ void bind_state(nb::module_& m) {
       .def_ro("adapter_evictions", &EngineStats::adapter_evictions)
       .def_ro("prefix_tokens", &EngineStats::prefix_tokens)
       .def_ro("cached_tokens", &EngineStats::cached_tokens)
+      .def_ro("host_tokens", &EngineStats::host_tokens)
       .def_ro("disk_tokens", &EngineStats::disk_tokens)
       .def_ro("parkings", &EngineStats::parkings);
   nb::class_<EngineLoad>(m, "EngineLoad")
@@ -439,6 +441,7 @@ void bind_state(nb::module_& m) {
       .def_ro("num_pages", &EngineLoad::num_pages)
       .def_ro("num_free_pages", &EngineLoad::num_free_pages)
       .def_ro("num_cached_pages", &EngineLoad::num_cached_pages)
+      .def_ro("num_host_pages", &EngineLoad::num_host_pages)
       .def_ro("num_disk_pages", &EngineLoad::num_disk_pages)
       .def_ro("num_parked", &EngineLoad::num_parked)
       .def_ro("num_adapters", &EngineLoad::num_adapters)

@@ -79,6 +79,11 @@ std::optional<PageTier::Found> HostTier::find_below(const PageContent& content, 
   return Found{.id = entry->record.id, .is_readable = true};
 }
 
+bool HostTier::has(StoredPage page) const {
+  const Entry* const entry = index_.find(page);
+  return entry != nullptr && entry->state != State::kLost;
+}
+
 /// The entry of a page without a slot, which may be one whose bytes are lost; nullptr: no memory.
 HostTier::Entry* HostTier::queue(const PageContent& content, Entry* entry) noexcept {
   try {

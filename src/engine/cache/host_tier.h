@@ -26,7 +26,7 @@ struct HostTierStats {
 };
 
 /// Pages of a GPU's KV cache in host memory. A page is copied out when it is written, so that it
-/// can be evicted from the device at any time, and copied in when it is read, both beside the steps
+/// can be evicted from the device at any time, and copied in when it is read, both while steps run
 /// and without waiting. Of the pages of the prefix cache those that were used longest ago make room
 /// for others, leaves before their parents; pages of parked requests stay until they are dropped.
 ///
@@ -47,6 +47,7 @@ class HostTier final : public PageTier, public PageShelf {
   [[nodiscard]] const PageSecret& secret() const override { return secret_; }
   [[nodiscard]] bool takes_salted() const override { return true; }
   [[nodiscard]] std::optional<Found> find(const PageContent& content) override;
+  [[nodiscard]] bool has(StoredPage page) const override;
   std::optional<StoredPage> write(const PageContent& content,
                                   std::span<const std::byte> page) override;
   void before_reuse(const std::byte* page) noexcept override;

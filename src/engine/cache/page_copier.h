@@ -11,7 +11,7 @@
 
 namespace heddle {
 
-/// Copies pages between the memory of a device and that of the host, beside the steps: those that
+/// Copies pages between the memory of a device and that of the host while steps run: those that
 /// go out in one order, those that come in in another one.
 class PageCopier {
  public:

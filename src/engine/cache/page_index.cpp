@@ -51,6 +51,11 @@ PageIndex::Entry* PageIndex::find(StoredPage id) {
   return entry == entries_.end() ? nullptr : &entry->second;
 }
 
+const PageIndex::Entry* PageIndex::find(StoredPage id) const {
+  const auto entry = entries_.find(id);
+  return entry == entries_.end() ? nullptr : &entry->second;
+}
+
 PageIndex::Entry* PageIndex::find(const PageContent& content) {
   const auto [begin, end] = by_content_.equal_range(hash_of(content));
   for (auto same = begin; same != end; ++same) {

@@ -43,6 +43,7 @@ class PageIndex {
 
   /// Null where there is none. An entry stays where it is until it is removed.
   [[nodiscard]] Entry* find(StoredPage id);
+  [[nodiscard]] const Entry* find(StoredPage id) const;
   [[nodiscard]] Entry* find(const PageContent& content);
   /// Whether a page may have this parent: it is the root, or there.
   [[nodiscard]] bool has_parent(StoredPage parent);

@@ -86,6 +86,12 @@ std::optional<PageStore::Found> PageStore::find(const PageContent& content) {
   return Found{.id = entry->record.id, .is_readable = entry->state == PageIndex::State::kWritten};
 }
 
+bool PageStore::has(StoredPage page) const {
+  const Lock lock(mutex_);
+  const PageIndex::Entry* const entry = is_open() ? index_->find(page) : nullptr;
+  return entry != nullptr && entry->state != PageIndex::State::kLost;
+}
+
 std::optional<StoredPage> PageStore::write(const PageContent& content,
                                            std::span<const std::byte> page) {
   HEDDLE_CHECK(page.size() == static_cast<size_t>(options_.page_bytes), "a page has ",

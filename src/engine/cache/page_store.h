@@ -68,6 +68,7 @@ class PageStore final : public PageTier {
   [[nodiscard]] bool takes_salted() const override { return options_.takes_salted; }
 
   [[nodiscard]] std::optional<Found> find(const PageContent& content) override;
+  [[nodiscard]] bool has(StoredPage page) const override;
   /// Copies the page [page_bytes] and queues it. Nothing, too, where the queue is full or the last
   /// write failed.
   std::optional<StoredPage> write(const PageContent& content,

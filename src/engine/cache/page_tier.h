@@ -34,11 +34,13 @@ class PageTier {
   };
   /// The page of a content, which counts as used; nothing where it is neither there nor queued.
   [[nodiscard]] virtual std::optional<Found> find(const PageContent& content) = 0;
+  /// Whether it still has the page.
+  [[nodiscard]] virtual bool has(StoredPage page) const = 0;
   /// Keeps a page, whose bytes stay as they are until before_reuse; a content that is there is left
   /// as it is. Nothing, which is no error, where there is no room or the parent is not there.
   virtual std::optional<StoredPage> write(const PageContent& content,
                                           std::span<const std::byte> page) = 0;
-  /// The bytes of a page of which `write` was told are about to be written over. What steps write
+  /// The bytes of a page that was given to `write` are about to be written over. What steps write
   /// from here on waits for those who still read them.
   virtual void before_reuse(const std::byte* /*page*/) noexcept {}
 

@@ -175,7 +175,7 @@ PageId PrefixCache::add(PrefixPlace& place, const PrefixKey& key, PageId page) n
   }
   if (at(entry).page == kNoPage) {
     set_page(entry, page);
-    write(entry, next, key.salt != Digest{});
+    write(entry, key.salt != Digest{});
   }
   place.entry = entry;
   ++place.num_pages;

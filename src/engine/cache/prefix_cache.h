@@ -154,7 +154,9 @@ class PrefixCache final : private PagePool::Keeper {
   void set_page(int32_t entry, PageId page) noexcept;
   [[nodiscard]] PageContent content(const Wanted& wanted, StoredPage parent) const;
   [[nodiscard]] std::optional<StoredPage> stored_parent(int32_t entry) const;
-  void write(int32_t entry, const Wanted& wanted, bool is_salted) noexcept;
+  [[nodiscard]] bool is_stored(int32_t entry) const;
+  void write(int32_t entry, bool is_salted) noexcept;
+  [[nodiscard]] bool write_one(int32_t entry) noexcept;
   void claim_stored(Reading& reading, const PrefixPlace& place, const PrefixKey& key,
                     int64_t end) noexcept;
   [[nodiscard]] std::optional<ReservedPages> continue_chain(int32_t entry,

@@ -34,13 +34,32 @@ std::optional<StoredPage> PrefixCache::stored_parent(int32_t entry) const {
   return stored == StoredPage::kRoot ? std::nullopt : std::optional(stored);
 }
 
-void PrefixCache::write(int32_t entry, const Wanted& wanted, bool is_salted) noexcept {
+bool PrefixCache::is_stored(int32_t entry) const {
+  const std::optional<StoredPage> stored = stored_parent(entry);
+  return stored == StoredPage::kRoot || (stored && store_->has(*stored));
+}
+
+/// Those before it that the store has lost meanwhile come first: it finds a page by its chain.
+void PrefixCache::write(int32_t entry, bool is_salted) noexcept {
   if (store_ == nullptr || (is_salted && !store_->takes_salted())) return;
-  const std::optional<StoredPage> parent = stored_parent(wanted.parent);
-  if (!parent) return;
+  int64_t num_before = 0;
+  for (int32_t i = at(entry).parent; !is_stored(i); i = at(i).parent) ++num_before;
+  for (bool any = true; any && num_before >= 0; --num_before) {
+    int32_t next = entry;
+    for (int64_t i = 0; i < num_before; ++i) next = at(next).parent;
+    any = write_one(next);
+  }
+}
+
+/// Of an entry whose parent is in the store.
+bool PrefixCache::write_one(int32_t entry) noexcept {
+  const std::optional<StoredPage> parent = stored_parent(at(entry).parent);
+  if (!parent) return false;
+  const Wanted self{.acts = at(entry).acts, .parent = at(entry).parent, .tokens = tokens_of(entry)};
   const std::optional<StoredPage> stored =
-      store_->write(content(wanted, *parent), bytes_of_(at(entry).page));
+      store_->write(content(self, *parent), bytes_of_(at(entry).page));
   rest(entry).stored = stored.value_or(StoredPage::kRoot);
+  return stored.has_value();
 }
 
 /// Claims the pages [place.num_pages, end) of the sequence that the store has.

@@ -60,7 +60,7 @@ RowQueue::Rules Engine::State::queue_rules() const {
   return {.max_batch = options.max_batch,
           .page_size = options.page_size,
           .reserves_longest = options.admit == "longest",
-          .has_two_paths = device_of(options).type != DeviceType::kCpu};
+          .has_two_paths = is_as_on_gpu()};
 }
 
 void Engine::State::fill_info() {
@@ -150,7 +150,7 @@ StepInFlight& Engine::State::schedule(bool overlaps) {
 void Engine::State::launch(StepInFlight& step) {
   if (step.schedule.rows.empty()) return;
   try {
-    if (before_compute) before_compute(runner.exec());
+    if (hooks.before_compute) hooks.before_compute(runner.exec());
     step.handle = runner.launch(step.schedule);
   } catch (const std::exception& failure) {
     fail_step(failure, step.schedule);
@@ -333,7 +333,9 @@ const EngineStats& Engine::stats() const {
   const RowQueue::Counts& counts = state_->queue.counts();
   state_->stats.prefix_tokens = counts.prefix_tokens;
   state_->stats.cached_tokens = counts.cached_tokens;
-  state_->stats.disk_tokens = state_->prefixes.num_read() * state_->options.page_size;
+  const int64_t page_size = state_->options.page_size;
+  state_->stats.disk_tokens = state_->prefixes.num_read_from_disk() * page_size;
+  state_->stats.host_tokens = state_->prefixes.num_read() * page_size - state_->stats.disk_tokens;
   state_->stats.parkings = counts.parkings;
   return state_->stats;
 }
@@ -350,7 +352,8 @@ EngineLoad Engine::load() const {
           .num_pages = pages.num_pages(),
           .num_free_pages = pages.num_free(),
           .num_cached_pages = pages.num_unused(),
-          .num_disk_pages = state_->store == nullptr ? 0 : state_->store->stats().num_pages,
+          .num_host_pages = state_->stored.num_host_pages(),
+          .num_disk_pages = state_->stored.num_disk_pages(),
           .num_parked = queue.num_parked(),
           .num_adapters = tiers.num_on_device(),
           .adapter_bytes = tiers.device_bytes(),

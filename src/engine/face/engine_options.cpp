@@ -110,13 +110,15 @@ bool keys_depend_on_length(const model::DecoderConfig& config) {
   return std::ranges::any_of(config.rotations, &model::Rotation::depends_on_length);
 }
 
-EngineOptions complete_options(EngineOptions options, const model::DecoderConfig& config) {
+EngineOptions complete_options(EngineOptions options, const model::DecoderConfig& config,
+                               bool has_host_tier) {
   constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
   check_range("max_batch", options.max_batch, 1, kMaxBatch);
   check_range("page_size", options.page_size, 1, kMaxPageSize);
   check_range("prefill_chunk", options.prefill_chunk, 0, std::numeric_limits<int>::max());
   check_range("num_threads", options.num_threads, 0, kMaxThreads);
   check_range("kv_memory", options.kv_memory, 0, kAny);
+  check_range("kv_host_memory", options.kv_host_memory, -1, kAny);
   check_range("kv_disk_memory", options.kv_disk_memory, 0, kAny);
   check_range("adapter_memory", options.adapter_memory, 0, kAny);
   check_range("adapter_host_memory", options.adapter_host_memory, 0, kAny);
@@ -131,6 +133,9 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
   HEDDLE_CHECK(device.type != DeviceType::kCpu || options.adapter_host_memory == 0,
                "adapter_host_memory is ", options.adapter_host_memory,
                ", but on the CPU all adapters are in host memory; bound them with adapter_memory");
+  HEDDLE_CHECK(device.type != DeviceType::kCpu || has_host_tier || options.kv_host_memory <= 0,
+               "kv_host_memory is ", options.kv_host_memory,
+               ", but on the CPU the KV cache itself is in host memory; bound it with kv_memory");
   std::ostringstream name;
   name << device;
   options.device = name.str();

@@ -12,10 +12,12 @@ namespace heddle {
 /// and one that was parked could not be prefilled again with the same bits.
 [[nodiscard]] bool keys_depend_on_length(const model::DecoderConfig& config);
 
-/// The options with their defaults filled in from the model and the machine, all but kv_memory.
+/// The options with their defaults filled in from the model and the machine, all but kv_memory and
+/// kv_host_memory. has_host_tier: also on the CPU.
 /// Throws Error, which names the option, its value and what is allowed.
 [[nodiscard]] EngineOptions complete_options(EngineOptions options,
-                                             const model::DecoderConfig& config);
+                                             const model::DecoderConfig& config,
+                                             bool has_host_tier = false);
 
 /// Where the engine runs. Throws Error where the option names no device of this build and machine.
 [[nodiscard]] Device device_of(const EngineOptions& options);

@@ -40,28 +40,30 @@ struct StepInFlight {
 struct Engine::State {
   explicit State(const EngineOptions& given) : State(given, model::open_model(given.model_path)) {}
   State(const EngineOptions& given, std::unique_ptr<const model::ModelFiles> opened,
-        BeforeCompute hook = {})
+        EngineHooks given_hooks = {})
       : files(std::move(opened)),
         config(files->config()),
-        options(complete_options(given, config)),
+        hooks(std::move(given_hooks)),
+        options(complete_options(given, config, hooks.as_on_gpu)),
         generation(generation_defaults(*files, options.generation_config)),
         text_of_base(text_of_model(*files, options.generation_config)),
         runner(device_of(options), *files, limits_of(options), load_options_of(options)),
         adapters(runner, *files, text_of_base, adapter_limits(options)),
-        store(shares_prefixes() ? open_page_store(options, *files, runner) : nullptr),
+        stored(open_stored_pages(options, *files, runner, is_as_on_gpu())),
         prefixes(runner.pages(), options.page_size),
         queue(runner.pages(), queue_rules(), &adapters, shares_prefixes() ? &prefixes : nullptr),
-        steps{StepInFlight(options.max_batch), StepInFlight(options.max_batch)},
-        before_compute(std::move(hook)) {
+        steps{StepInFlight(options.max_batch), StepInFlight(options.max_batch)} {
     options.kv_type = name(runner.kv_dtype());
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
     if (!options.adapter_dir.empty()) {
       options.adapter_memory = adapters.tiers().limits().memory_bytes;
       options.adapter_host_memory = adapters.tiers().limits().host_memory_bytes;
     }
-    if (store != nullptr) {
-      runner.adapters().set_secret(store->secret());
-      prefixes.set_store(*store, [this](PageId page) { return runner.bytes_of(page); });
+    options.kv_host_memory =
+        stored.host == nullptr ? 0 : stored.host->stats().max_pages * runner.page_bytes();
+    if (PageTier* const tier = stored.tier()) {
+      runner.adapters().set_secret(tier->secret());
+      prefixes.set_store(*tier, [this](PageId page) { return runner.bytes_of(page); });
     }
     files->check_unchanged();
     options.on_load = nullptr;  // what it refers to may be destroyed from here on
@@ -69,6 +71,9 @@ struct Engine::State {
   }
 
   bool shares_prefixes() const { return options.prefix_cache && !keys_depend_on_length(config); }
+  bool is_as_on_gpu() const {
+    return hooks.as_on_gpu || device_of(options).type != DeviceType::kCpu;
+  }
   RowQueue::Rules queue_rules() const;
   void fill_info();
   const RowText& text_of(const KnownAdapter* adapter) const {
@@ -98,6 +103,7 @@ struct Engine::State {
 
   std::unique_ptr<const model::ModelFiles> files;
   const model::DecoderConfig& config;
+  EngineHooks hooks;
   EngineOptions options;
   GenerationDefaults generation;
   RowText text_of_base;
@@ -106,7 +112,7 @@ struct Engine::State {
   ModelInfo info;
   EngineStats stats;
   RequestId next_id = 0;
-  std::unique_ptr<PageStore> store;  // nullptr: there is none
+  StoredPages stored;
   PrefixCache prefixes;
   RowQueue queue;
   std::array<StepInFlight, 2> steps;
@@ -114,7 +120,6 @@ struct Engine::State {
   StepInFlight *first_step = &steps[0], *second_step = &steps[1];
   std::chrono::steady_clock::time_point last_collected{};
   std::string ended_by;  // how the device has failed; empty: it works
-  BeforeCompute before_compute;
 };
 
 }  // namespace heddle

@@ -13,6 +13,17 @@ namespace heddle {
 /// can so make a device fail.
 using BeforeCompute = std::function<void(const ExecContext& ctx)>;
 
+/// What tests ask of an engine besides.
+struct EngineHooks {
+  BeforeCompute before_compute{};
+  /// On the CPU, too, there is host memory for pages, and what is drawn is never found by others or
+  /// computed as a prompt.
+  bool as_on_gpu = false;
+};
+
+/// An engine with hooks.
+[[nodiscard]] Engine open_engine(const EngineOptions& options, EngineHooks hooks);
+
 /// An engine of a model whose weights are made of a seed, for measurements and tests (model/source/
 /// made_model.h). config_json: as a config.json of transformers. options.weights: the type in which
 /// the matrices are made, empty: bf16; options.model_path is not read.

@@ -22,6 +22,7 @@ class TinyModel {
   explicit TinyModel(const model::ref::Llama& model, const model::ByteTokenizer& tokenizer = {})
       : path_(folder_.write("tiny.gguf", model::llama_file(model, tokenizer))) {}
 
+  [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] Engine engine(EngineOptions options = {}) const {
     options.model_path = path_;
     if (options.num_threads == 0) options.num_threads = 2;

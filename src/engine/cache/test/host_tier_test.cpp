@@ -17,7 +17,7 @@ namespace {
 using testing::kTestPageBytes;
 using testing::TestPage;
 
-/// A tier of small pages beside a device of as many.
+/// A tier of small pages and a device of as many.
 class HostTiers : public ::testing::Test {
  protected:
   static constexpr int kNumPages = 64;  // of the device
