@@ -45,6 +45,13 @@ void ReservedPages::grow_to(int64_t count) {
   }
 }
 
+void ReservedPages::shrink_to(int64_t count) noexcept {
+  for (; std::ssize(ids_) > count; ids_.pop_back()) {
+    pool_->remove_owner(ids_.back());
+    ++pool_->num_promised_;
+  }
+}
+
 void ReservedPages::share(PageId page) noexcept {
   --pool_->num_promised_;
   pool_->add_owner(page);

@@ -29,6 +29,8 @@ class ReservedPages {
   /// Allocates pages until there are `count`. Throws Error, and allocates none, where that is more
   /// than were reserved.
   void grow_to(int64_t count);
+  /// Frees pages, which stay reserved, until there are `count`.
+  void shrink_to(int64_t count) noexcept;
   /// Allocates the next of the reserved pages: one that others have, or the keeper.
   void share(PageId page) noexcept;
   /// Frees page i of ids() and has this one, of the same contents, in its place.

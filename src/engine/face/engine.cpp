@@ -142,7 +142,7 @@ StepInFlight& Engine::State::schedule(bool overlaps) {
     schedule_step(
         step.schedule, queue.running(),
         {.prefill_chunk = options.prefill_chunk, .recompute_above = config.recompute_above()});
-  } while (step.schedule.rows.empty() && !first_step->handle && prefixes.wait());
+  } while (step.schedule.rows.empty() && !first_step->handle && queue.wait_for_page());
   return step;
 }
 

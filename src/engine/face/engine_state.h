@@ -51,7 +51,8 @@ struct Engine::State {
         adapters(runner, *files, text_of_base, adapter_limits(options)),
         stored(open_stored_pages(options, *files, runner, is_as_on_gpu())),
         prefixes(runner.pages(), options.page_size),
-        queue(runner.pages(), queue_rules(), &adapters, shares_prefixes() ? &prefixes : nullptr),
+        queue(runner.pages(), queue_rules(), &adapters, shares_prefixes() ? &prefixes : nullptr,
+              stored.shelf()),
         steps{StepInFlight(options.max_batch), StepInFlight(options.max_batch)} {
     options.kv_type = name(runner.kv_dtype());
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();

@@ -63,8 +63,11 @@ PrefixKey prefix_key(const Sequence& sequence) {
 bool takes_prefix(const Sequence& sequence) { return !sequence.request.scores_prompt; }
 
 /// How many, at most: its last token is computed in any case, since it draws the next one.
+/// Where the shelf has that one, it is computed already.
 int64_t max_shared_pages(const Sequence& sequence, int64_t page_size) {
-  return takes_prefix(sequence) ? (sequence.cache.prefill_length - 1) / page_size : 0;
+  if (!takes_prefix(sequence)) return 0;
+  const RowCache& cache = sequence.cache;
+  return (cache.prefill_length - (cache.saved.exists() ? 0 : 1)) / page_size;
 }
 
 }  // namespace
@@ -88,6 +91,7 @@ void RowQueue::end(Sequence& sequence, FinishReason reason) noexcept {
   sequence.answer.completion.finish_reason = reason;
   sequence.answer.has_ended = true;
   if (sequence.cache.was_parked && sequence.cache.pages.is_empty()) --num_parked_;
+  drop_saved(sequence);
   free_pages(sequence);
   sequence.tokens = {};
   sequence.adapters = {};
@@ -125,6 +129,7 @@ bool RowQueue::start(Sequence& sequence) {
   const bool is_first = !cache.was_parked;
   cache.prefill_length =
       rules_.has_two_paths ? sequence.request.prompt_tokens : std::ssize(sequence.tokens);
+  if (cache.saved.exists()) cache.prefill_length = cache.saved.first_page * rules_.page_size;
   found_.clear();
   if (prefixes_ != nullptr) {
     cache.place = prefixes_->begin();
@@ -180,9 +185,20 @@ void RowQueue::prepare_step() noexcept {
     if (parked == next) ++next;
     park(parked);
   }
-  if (prefixes_ == nullptr) return;
-  prefixes_->poll();
-  for (Sequence& sequence : running_) take_prefix(sequence);
+  if (prefixes_ != nullptr) prefixes_->poll();
+  for (Sequence& sequence : running_) {
+    if (prefixes_ != nullptr) take_prefix(sequence);
+    restore(sequence);
+  }
+}
+
+bool RowQueue::wait_for_page() noexcept {
+  for (const Sequence& sequence : running_) {
+    if (!sequence.cache.saved.is_restoring || sequence.is_paused) continue;
+    shelf_->wait_until_restored(sequence.cache.saved.id);
+    return true;
+  }
+  return prefixes_ != nullptr && prefixes_->wait();
 }
 
 /// Pages for the next tokens of the sequence; false: they are not free.
@@ -206,6 +222,7 @@ Sequences::iterator RowQueue::next_to_park() noexcept {
 /// What the sequence has drawn stays, also what a step in flight draws. The prefix cache keeps its
 /// pages until others need them.
 void RowQueue::park(Sequences::iterator place) noexcept {
+  save(*place);
   free_pages(*place);
   place->adapters.weights.clear();
   place->adapters.slot = kNoAdapter;
@@ -213,6 +230,52 @@ void RowQueue::park(Sequences::iterator place) noexcept {
   ++counts_.parkings;
   ++num_parked_;
   move_in_order(waiting_, running_, place);
+}
+
+/// What the prefix cache does not have of a sequence that has drawn tokens goes to the shelf, where
+/// there is room: with it the sequence goes on without decoding them again. What it has there since
+/// it was parked before stays.
+void RowQueue::save(Sequence& sequence) noexcept {
+  RowCache& cache = sequence.cache;
+  if (cache.saved.is_restoring) shelf_->break_off(cache.saved.id);
+  cache.saved.is_restoring = false;
+  const bool has_drawn = cache.num_cached > sequence.request.prompt_tokens;
+  if (shelf_ == nullptr || !rules_.has_two_paths || !has_drawn || cache.saved.exists()) return;
+  const bool has_entries = prefixes_ != nullptr && prefixes_->is_valid(cache.place);
+  const int64_t first = has_entries ? cache.place.num_pages : 0;
+  const int64_t count = pages_for(cache.num_cached, rules_.page_size) - first;
+  const auto pages =
+      cache.pages.ids().subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+  cache.saved = {.id = shelf_->save(pages), .first_page = first, .num_tokens = cache.num_cached};
+}
+
+/// Brings back what the shelf has, once the sequence has all pages before that.
+void RowQueue::restore(Sequence& sequence) noexcept {
+  RowCache& cache = sequence.cache;
+  SavedRow& saved = cache.saved;
+  if (!saved.exists() || sequence.is_paused) return;
+  if (cache.num_cached < saved.first_page * rules_.page_size) return;
+  if (!saved.is_restoring) {
+    cache.pages.grow_to(pages_for(saved.num_tokens, rules_.page_size));
+    const auto to = cache.pages.ids().subspan(static_cast<size_t>(saved.first_page));
+    saved.is_restoring = shelf_->begin_restore(saved.id, to);
+  }
+  if (!saved.is_restoring) {
+    cache.pages.shrink_to(saved.first_page);
+    cache.prefill_length = sequence.request.prompt_tokens;
+    return drop_saved(sequence);
+  }
+  cache.awaits_page = !shelf_->is_restored(saved.id);
+  if (cache.awaits_page) return;
+  counts_.restored_tokens += saved.num_tokens - cache.num_cached;
+  cache.num_cached = saved.num_tokens;
+  cache.prefill_length = sequence.request.prompt_tokens;
+  drop_saved(sequence);
+}
+
+void RowQueue::drop_saved(Sequence& sequence) noexcept {
+  if (sequence.cache.saved.exists()) shelf_->drop(sequence.cache.saved.id);
+  sequence.cache.saved = {};
 }
 
 /// Gives a sequence that prefills the next pages that others have computed by now. Where another

@@ -24,7 +24,8 @@ namespace heddle {
 /// when pages run out later, running requests are parked until the others can go on: they give up
 /// pages and adapters, and wait again. The first to be parked are those that are paused, and of
 /// these and the others the ones submitted last. The oldest of those that are not paused is never
-/// parked, so every request finishes.
+/// parked, so every request finishes. Where tokens are drawn on a path of their own, the shelf has
+/// the pages of parked requests that the prefix cache does not have, if there is room.
 class RowQueue {
  public:
   /// What requests need besides pages.
@@ -45,7 +46,8 @@ class RowQueue {
     int64_t page_size;
     bool reserves_longest = true;
     /// Whether tokens of prompts and drawn ones have different bits: the prefix cache then has
-    /// pages of prompts alone, and a request that was parked decodes its drawn tokens again.
+    /// pages of prompts alone, and a request that was parked decodes its drawn tokens again, unless
+    /// their pages are on the shelf.
     bool has_two_paths = false;
   };
   /// What has happened.
@@ -53,14 +55,15 @@ class RowQueue {
     int64_t prefix_tokens = 0;  // of prompts that were looked for in the prefix cache
     int64_t cached_tokens = 0;  // of these: found
     int64_t parkings = 0;
+    int64_t restored_tokens = 0;  // that came from the shelf
   };
   static constexpr int64_t kSparePages = 2;
 
-  /// adapters: nullptr where no request needs any; prefixes: nullptr where no pages are shared.
-  /// Both outlive the queue.
+  /// adapters: nullptr where no request needs any; prefixes: nullptr where no pages are shared;
+  /// shelf: nullptr where there is none. They outlive the queue.
   RowQueue(PagePool& pages, const Rules& rules, Adapters* adapters = nullptr,
-           PrefixCache* prefixes = nullptr)
-      : pages_(pages), rules_(rules), adapters_(adapters), prefixes_(prefixes) {
+           PrefixCache* prefixes = nullptr, PageShelf* shelf = nullptr)
+      : pages_(pages), rules_(rules), adapters_(adapters), prefixes_(prefixes), shelf_(shelf) {
     scheduled_.reserve(kMaxScheduledRows);
   }
 
@@ -85,6 +88,9 @@ class RowQueue {
   /// Before a step is scheduled: reserves the pages of what running requests compute next, for
   /// which some may be parked, and gives those that prefill the pages that others have computed.
   void prepare_step() noexcept;
+  /// Waits until a page that a request waits for has come, unless another one computes it; false:
+  /// there is none.
+  bool wait_for_page() noexcept;
   /// The request has computed its positions up to `end`: the prefix cache gets the pages.
   void add_computed(Sequence& sequence, int64_t end) noexcept;
   /// A paused request takes no part in steps.
@@ -107,6 +113,9 @@ class RowQueue {
   [[nodiscard]] bool reserve_next(Sequence& sequence) noexcept;
   [[nodiscard]] Sequences::iterator next_to_park() noexcept;
   void park(Sequences::iterator place) noexcept;
+  void save(Sequence& sequence) noexcept;
+  void restore(Sequence& sequence) noexcept;
+  void drop_saved(Sequence& sequence) noexcept;
   void take_prefix(Sequence& sequence) noexcept;
   void free_pages(Sequence& sequence) noexcept;
   [[nodiscard]] std::span<const Admission> schedule() noexcept;
@@ -116,6 +125,7 @@ class RowQueue {
   Rules rules_;
   Adapters* adapters_;
   PrefixCache* prefixes_;
+  PageShelf* shelf_;
   std::vector<const Sequence*> scheduled_;
   std::vector<PageId> found_;  // in the prefix cache, of the request that starts
   Sequences waiting_, running_, ended_;

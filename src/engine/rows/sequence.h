@@ -14,6 +14,7 @@
 
 #include "core/digest.h"
 #include "engine/cache/page_pool.h"
+#include "engine/cache/page_shelf.h"
 #include "engine/cache/prefix_place.h"
 #include "engine/rules/row_adjustment.h"
 #include "engine/text/text_stream.h"
@@ -41,6 +42,16 @@ struct RowRequest {
   std::chrono::steady_clock::time_point submitted_at = std::chrono::steady_clock::now();
 };
 
+/// Keys and values of a sequence that was parked, in pages of the shelf.
+struct SavedRow {
+  PageShelf::Saved id = PageShelf::Saved::kNone;  // kNone: there are none
+  int64_t first_page = 0;                         // of the sequence
+  int64_t num_tokens = 0;                         // that are stored with them
+  bool is_restoring = false;                      // into pages that the sequence has again
+
+  [[nodiscard]] bool exists() const { return id != PageShelf::Saved::kNone; }
+};
+
 /// What the device holds of a sequence. Written by the queue and by the runner.
 struct RowCache {
   ReservedPages pages{};       // none: it waits
@@ -49,9 +60,10 @@ struct RowCache {
   int32_t num_pending = 0;     // drawn by steps in flight: they follow Sequence::tokens
   int32_t drawn_at = -1;       // index of the last of them among all that its step draws
   PrefixPlace place{};         // of its first pages in the prefix cache
-  bool awaits_page = false;    // its next page is one that another sequence is computing
+  bool awaits_page = false;    // its next page is computed by another sequence, or being copied
   bool has_run = false;        // in a step, since it was admitted
   bool was_parked = false;
+  SavedRow saved{};
 };
 
 /// The adapters of a sequence, and where they act.

@@ -148,6 +148,72 @@ TEST_F(HostPrefixes, ARequestMayEndWhileItsPagesComeBack) {
   }
 }
 
+/// With room on the host fewer steps are computed, and with or without room the bits are the same.
+TEST_F(HostPrefixes, ParkedRequestsGoOnFromHostMemory) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 8; ++i) {
+    requests.push_back(request_of(testing::random_tokens(testing::random_int(3, 14)),
+                                  i % 3 == 0 ? "a" : "", testing::random_int(25, 45)));
+  }
+  std::vector<Completion> want;
+  for (const Request& request : requests) {
+    want.push_back(testing::run_all(cold(), {request}).front());
+  }
+  for (const bool prefix_cache : {true, false}) {
+    std::vector<int64_t> num_steps;
+    for (const int64_t host_pages : {0, 12, 400}) {
+      Engine engine = engine_with({.max_batch = 6,
+                                   .kv_memory = 24 * page_bytes(),
+                                   .prefix_cache = prefix_cache,
+                                   .kv_host_memory = host_pages * page_bytes()});
+      const std::vector<Completion> got = testing::run_all(engine, requests);
+      for (size_t i = 0; i < got.size(); ++i) {
+        testing::expect_same(
+            got[i], want[i],
+            "request " + std::to_string(i) + ", host pages: " + std::to_string(host_pages));
+      }
+      EXPECT_GT(engine.stats().parkings, 0);
+      EXPECT_EQ(engine.load().num_free_pages, engine.load().num_pages);
+      num_steps.push_back(engine.stats().prefill_steps + engine.stats().decode_steps);
+    }
+    EXPECT_LT(num_steps.back(), num_steps.front());
+  }
+}
+
+/// Cancelled, paused, or forgotten by the prefix cache while they are parked or come back.
+TEST_F(HostPrefixes, ParkedRequestsMayEndAtAnyTime) {
+  Engine engine = engine_with(
+      {.max_batch = 6, .kv_memory = 24 * page_bytes(), .kv_host_memory = 60 * page_bytes()});
+  std::vector<Request> requests;
+  std::vector<Completion> want;
+  for (int i = 0; i < 12; ++i) {
+    requests.push_back(request_of(testing::random_tokens(testing::random_int(3, 14)), "",
+                                  testing::random_int(20, 45)));
+    want.push_back(testing::run_all(cold(), {requests.back()}).front());
+  }
+  for (int round = 0; round < 8; ++round) {
+    std::vector<RequestId> ids;
+    for (const Request& request : requests) ids.push_back(engine.submit(request));
+    std::vector<testing::Outcome> outcomes(ids.size());
+    const auto any = [&] { return ids[size_t(testing::random_int(0, 11))]; };
+    for (int64_t i = 0; engine.num_unfinished() > 0; ++i) {
+      testing::take(engine.step(), ids.front(), outcomes);
+      if (i % 40 == 20) engine.cancel(any());
+      if (i % 5 == 3) engine.set_paused(any(), true);
+      if (i % 5 == 0) {
+        for (const RequestId id : ids) engine.set_paused(id, false);
+      }
+      if (i % 70 == 50) engine.reset_prefix_cache();
+    }
+    for (size_t k = 0; k < ids.size(); ++k) {
+      if (outcomes[k].completion.finish_reason == FinishReason::kCancelled) continue;
+      testing::expect_same(outcomes[k].completion, want[k], "request " + std::to_string(k));
+    }
+    EXPECT_EQ(engine.load().num_free_pages, engine.load().num_pages);
+  }
+  EXPECT_GT(engine.stats().parkings, 0);
+}
+
 TEST_F(HostPrefixes, WhatCannotBeIsRefusedByName) {
   testing::expect_invalid({"kv_host_memory is 5 bytes", "at least a page"},
                           [&] { (void)engine_with({.kv_host_memory = 5}); });

@@ -139,10 +139,73 @@ class SimulatedAdapters : public RowQueue::Adapters {
   uint64_t num_uses_ = 0;
 };
 
+/// A shelf with room for some pages, that takes random times to copy them back.
+class SimulatedShelf : public PageShelf {
+ public:
+  static constexpr int64_t kPageSize = 4;
+
+  SimulatedShelf(std::vector<uint64_t>& values, int64_t num_pages)
+      : values_(values), num_free_(num_pages) {}
+
+  Saved save(std::span<const PageId> pages) noexcept override {
+    EXPECT_FALSE(pages.empty());
+    if (std::ssize(pages) > num_free_) return Saved::kNone;
+    const Saved saved{++num_saved_};
+    for (const PageId page : pages) {
+      const auto from = values_of(page);
+      shelved_[saved].contents.emplace_back(from.begin(), from.end());
+    }
+    num_free_ -= std::ssize(pages);
+    return saved;
+  }
+  bool begin_restore(Saved saved, std::span<const PageId> pages) noexcept override {
+    Shelved& shelved = shelved_.at(saved);
+    EXPECT_EQ(pages.size(), shelved.contents.size());
+    EXPECT_TRUE(shelved.to.empty());
+    if (testing::random_int(0, 9) == 0) return false;
+    shelved.to.assign(pages.begin(), pages.end());
+    return true;
+  }
+  bool is_restored(Saved saved) noexcept override {
+    if (testing::random_int(0, 2) > 0) return false;
+    wait_until_restored(saved);
+    return true;
+  }
+  void wait_until_restored(Saved saved) noexcept override {
+    const Shelved& shelved = shelved_.at(saved);
+    EXPECT_FALSE(shelved.to.empty());
+    for (size_t i = 0; i < shelved.to.size(); ++i) {
+      std::ranges::copy(shelved.contents[i], values_of(shelved.to[i]).begin());
+    }
+  }
+  void break_off(Saved saved) noexcept override { shelved_.at(saved).to.clear(); }
+  void drop(Saved saved) noexcept override {
+    num_free_ += std::ssize(shelved_.at(saved).contents);
+    shelved_.erase(saved);
+  }
+
+  [[nodiscard]] bool is_empty() const { return shelved_.empty(); }
+
+ private:
+  struct Shelved {
+    std::vector<std::vector<uint64_t>> contents;
+    std::vector<PageId> to;
+  };
+  std::span<uint64_t> values_of(PageId page) {
+    return std::span(values_).subspan(size_t(page) * kPageSize, kPageSize);
+  }
+
+  std::vector<uint64_t>& values_;
+  int64_t num_free_;
+  uint64_t num_saved_ = 0;
+  std::map<Saved, Shelved> shelved_;
+};
+
 class Simulation {
  public:
   explicit Simulation(bool has_two_paths)
       : pool_(testing::random_int(8, 40)),
+        values_(static_cast<size_t>(pool_.num_pages() * kPageSize)),
         prefixes_(pool_, kPageSize),
         adapters_(jobs_, {.memory_bytes = 100, .step_adapters = testing::random_int(1, 3)}, 5),
         queue_(pool_,
@@ -150,10 +213,10 @@ class Simulation {
                 .page_size = kPageSize,
                 .reserves_longest = testing::random_int(0, 4) == 0,
                 .has_two_paths = has_two_paths},
-               &adapters_, testing::random_int(0, 4) == 0 ? nullptr : &prefixes_),
+               &adapters_, testing::random_int(0, 4) == 0 ? nullptr : &prefixes_,
+               testing::random_int(0, 3) == 0 ? nullptr : &shelf_),
         has_two_paths_(has_two_paths),
-        chunk_(testing::random_int(1, 20)),
-        values_(static_cast<size_t>(pool_.num_pages() * kPageSize)) {}
+        chunk_(testing::random_int(1, 20)) {}
 
   void run(int64_t num_jobs) {
     int64_t num_idle = 0;
@@ -188,12 +251,14 @@ class Simulation {
     EXPECT_EQ(pool_.num_unused(), prefixes_.num_entries());
     parkings += queue_.counts().parkings;
     cached_tokens += queue_.counts().cached_tokens;
+    restored_tokens += queue_.counts().restored_tokens;
+    EXPECT_TRUE(shelf_.is_empty());
   }
 
-  static inline int64_t num_steps = 0, parkings = 0, cached_tokens = 0;
+  static inline int64_t num_steps = 0, parkings = 0, cached_tokens = 0, restored_tokens = 0;
 
  private:
-  static constexpr int64_t kPageSize = 4;
+  static constexpr int64_t kPageSize = SimulatedShelf::kPageSize;
 
   void submit() {
     Job job;
@@ -283,12 +348,13 @@ class Simulation {
 
   std::map<RequestId, Job> jobs_;
   PagePool pool_;
+  std::vector<uint64_t> values_;
+  SimulatedShelf shelf_{values_, testing::random_int(0, 30)};
   PrefixCache prefixes_;
   SimulatedAdapters adapters_;
   RowQueue queue_;
   bool has_two_paths_;
   int64_t chunk_;
-  std::vector<uint64_t> values_;
   StepSchedule step_;
   int64_t num_ended = 0;
 };
@@ -303,6 +369,7 @@ TEST(RowLife, RandomRequestsEndWithTheTokensThatTheyHaveAlone) {
   }
   EXPECT_GT(Simulation::parkings, 500);
   EXPECT_GT(Simulation::cached_tokens, 2000);
+  EXPECT_GT(Simulation::restored_tokens, 1000);
 }
 
 }  // namespace
