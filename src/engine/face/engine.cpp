@@ -409,8 +409,9 @@ int64_t Engine::num_unfinished() const {
   return now.num_waiting + now.num_running + now.num_ended;
 }
 
-/// On a GPU step n + 1 is launched before the tokens of step n are read; where a request changes its
-/// logits by these, all but its drawing. A request that ends in step n is still computed in step n + 1; that result is discarded.
+/// On a GPU step n + 1 is launched before the tokens of step n are read; where a request changes
+/// its logits by these, all but what draws. A request that ends in step n is still computed in step
+/// n + 1; that result is discarded.
 std::vector<Event> Engine::step() {
   State& s = *state_;
   s.admit();

@@ -84,8 +84,8 @@ class ModelRunner {
   /// step that only decodes is a graph from the second time on, where steps overlap. Where it
   /// throws, all sequences are as they were.
   [[nodiscard]] StepHandle launch(const StepSchedule& step);
-  /// Launches what draws the tokens of the step that was launched last. Where it adjusts_logits, all
-  /// steps before it were collected, and their tokens added to the answers.
+  /// Launches what draws the tokens of the step that was launched last. Where it adjusts_logits,
+  /// all steps before it were collected, and their tokens added to the answers.
   void draw(const StepHandle& handle);
   /// Waits for the step that was launched first, and was drawn. Returns a token and a
   /// log-probability for each of its logits, valid until the second next draw; they are not pending

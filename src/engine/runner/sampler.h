@@ -57,8 +57,8 @@ class Sampler {
   void draw(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits);
   /// Begins to copy all of it to the host, in the order of ctx.stream.
   void send(const ExecContext& ctx);
-  /// Waits for the copy that was begun first, which is that of `step`. Stores what is reported in the
-  /// completions of its requests. The result is valid until the second next `send`.
+  /// Waits for the copy that was begun first, which is that of `step`. Stores what is reported in
+  /// the completions of its requests. The result is valid until the second next `send`.
   [[nodiscard]] StepTokens receive(const StepSchedule& step);
   /// [max_rows] i32 on the device: the tokens of the last step, for the next one.
   [[nodiscard]] TensorView drawn() const { return results_.rows(max_rows_); }

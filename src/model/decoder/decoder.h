@@ -56,9 +56,9 @@ class Decoder {
     TensorView logits;
     double* lora_seconds;
   };
-  /// The other parts, in this order. On a GPU each may be recorded, and replayed with other arrays of
-  /// the same shape: `run_layers` always, the others where no row has an embedding or a head of its
-  /// own.
+  /// The other parts, in this order. On a GPU each may be recorded, and replayed with other arrays
+  /// of the same shape: `run_layers` always, the others where no row has an embedding or a head of
+  /// its own.
   void embed_tokens(const ExecContext& ctx, const Pass& pass) const;
   void run_layers(const ExecContext& ctx, const Pass& pass) const;
   void compute_logits(const ExecContext& ctx, const Pass& pass) const;

@@ -79,8 +79,8 @@ struct StepInputs {
   /// Bytes of `arrays` that any step within the limits takes.
   [[nodiscard]] static size_t bytes_for(const StepLimits& limits);
   /// Copies the batch to the device. The result is good until `arrays` changes. Of batches that
-  /// have one token a sequence, the arrays of those with as many sequences and pairs lie at the same
-  /// addresses, and `pages` seems as large as limits allow: for graphs.
+  /// have one token a sequence, the arrays of those with as many sequences and pairs lie at the
+  /// same addresses, and `pages` seems as large as limits allow: for graphs.
   [[nodiscard]] static StepInputs copy(const ExecContext& ctx, const StepBatch& batch,
                                        StagedArrays& arrays, const StepLimits& limits,
                                        AddMore add_more = kNothingMore);
