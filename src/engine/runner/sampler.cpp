@@ -85,8 +85,8 @@ void Sampler::draw(const ExecContext& ctx, const StepSchedule& step, const StepL
   const int64_t num_rows = table_.seed.size(0);
   next_mail().count = static_cast<size_t>(num_rows);
   if (num_rows > 0) {
-    const TensorView all = logits.rows.narrow(0, 0, num_rows);
-    const bool adjusts = adjusted_.adjust(ctx, step, all);
+    const TensorView requested = logits.rows.narrow(0, 0, step.num_logits);  // without padding
+    const bool adjusts = adjusted_.adjust(ctx, step, requested);
     // Neighbours of one width are drawn in one call.
     for (int64_t begin = 0, end = 0; begin < num_rows; begin = end) {
       const int64_t width = logits.widths(begin);
@@ -100,15 +100,14 @@ void Sampler::draw(const ExecContext& ctx, const StepSchedule& step, const StepL
               .seed = part(table_.seed),
               .step = part(table_.step)});
     }
-    if (adjusts) restore(ctx, step, logits, all);
+    if (adjusts) restore(ctx, step, logits);
   }
   compute_reports(ctx, step, logits);
 }
 
 /// Log-probabilities are the model's own.
-void Sampler::restore(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits,
-                      const TensorView& all) {
-  adjusted_.restore(ctx, all);
+void Sampler::restore(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits) {
+  adjusted_.restore(ctx, logits.rows.narrow(0, 0, step.num_logits));
   for (const RowStep& row : step.rows) {
     const int64_t begin = row.logits_begin, count = row.num_logits;
     if (row.sequence->adjustment == nullptr || count == 0) continue;

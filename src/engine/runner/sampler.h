@@ -87,8 +87,7 @@ class Sampler {
   [[nodiscard]] TensorView logprobs() const {
     return words(DType::kFloat32, max_rows_, {max_rows_});
   }
-  void restore(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits,
-               const TensorView& all);
+  void restore(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits);
   void compute_reports(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits);
   void compute_report(const ExecContext& ctx, const Report& report, const TensorView& logits,
                       const ConstTensorView& tokens);
