@@ -1,5 +1,5 @@
-// Requests that need more of a step than a plain one does: beside them the others keep their bits,
-// and on a GPU the step its graph.
+// Requests that need more of a step than a plain one does: the others in the batch keep their bits,
+// and on a GPU the step keeps its graph.
 #include <functional>
 #include <string>
 #include <vector>
