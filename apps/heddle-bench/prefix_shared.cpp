@@ -79,8 +79,9 @@ class ResidentRows {
     std::vector<int32_t> drawn;
     while (!std::ranges::all_of(rows, is_done)) {
       schedule_step(step_, rows, {.prefill_chunk = options_.prefill_chunk});
-      step_.overlaps = runner_.can_overlap(rows.front());
-      const StepTokens tokens = runner_.collect(runner_.launch(step_));
+      const StepHandle handle = runner_.launch(step_);
+      runner_.draw(handle);
+      const StepTokens tokens = runner_.collect(handle);
       drawn.assign(tokens.ids.begin(), tokens.ids.begin() + step_.num_logits);
     }
     return drawn;

@@ -133,10 +133,9 @@ bool Engine::State::reserve_events(std::vector<Event>& events) {
   }
 }
 
-StepInFlight& Engine::State::schedule(bool overlaps) {
+StepInFlight& Engine::State::schedule() {
   StepInFlight& step = first_step->handle ? *second_step : *first_step;
   step.begin = std::chrono::steady_clock::now();
-  step.schedule.overlaps = overlaps;
   do {  // where all that runs waits for pages that are being read, so does the engine
     queue.prepare_step();
     schedule_step(
@@ -146,13 +145,28 @@ StepInFlight& Engine::State::schedule(bool overlaps) {
   return step;
 }
 
-/// After the runner's launch nothing is allocated, so that no step is lost.
+/// After the runner's launch nothing is allocated, so that no step is lost. A step that needs the
+/// tokens of the one in flight draws when that is collected.
 void Engine::State::launch(StepInFlight& step) {
   if (step.schedule.rows.empty()) return;
+  const bool is_first = &step == first_step;
   try {
     if (hooks.before_compute) hooks.before_compute(runner.exec());
     step.handle = runner.launch(step.schedule);
   } catch (const std::exception& failure) {
+    return fail_step(failure, step.schedule);
+  }
+  step.is_drawn = false;
+  if (is_first || !step.schedule.adjusts_logits()) draw(step);
+}
+
+/// Where that was not done.
+void Engine::State::draw(StepInFlight& step) {
+  if (!step.handle || std::exchange(step.is_drawn, true)) return;
+  try {
+    runner.draw(*step.handle);
+  } catch (const std::exception& failure) {
+    step.handle = std::nullopt;
     fail_step(failure, step.schedule);
   }
 }
@@ -175,9 +189,15 @@ void Engine::State::fail_step(const std::exception& failure, const StepSchedule&
   queue.fail_all({RequestError::kEngineEnded, ended_by});
 }
 
-/// Takes the tokens of the step that was launched first, of requests that still run.
+/// Collects the step that was launched first; the other one can draw then.
 void Engine::State::collect(std::vector<Event>& events) {
   if (!first_step->handle) return;
+  take_tokens(events);
+  draw(*first_step);
+}
+
+/// Takes the tokens of the step that was launched first, of requests that still run.
+void Engine::State::take_tokens(std::vector<Event>& events) {
   StepInFlight& step = *first_step;
   std::swap(first_step, second_step);
   const StepHandle handle = *std::exchange(step.handle, std::nullopt);
@@ -392,8 +412,9 @@ int64_t Engine::num_unfinished() const {
   return now.num_waiting + now.num_running + now.num_ended;
 }
 
-/// Where all running requests allow it, step n + 1 is launched before the tokens of step n are
-/// read. A request that ends in step n is still computed in step n + 1; that result is discarded.
+/// On a GPU step n + 1 is launched before the tokens of step n are read; where a request changes
+/// its logits by these, all but what draws. A request that ends in step n is still computed in step
+/// n + 1; that result is discarded.
 std::vector<Event> Engine::step() {
   State& s = *state_;
   s.admit();
@@ -402,10 +423,8 @@ std::vector<Event> Engine::step() {
   if (!s.queue.running().empty()) {
     // Where none of its requests runs any more, the idle time before the next launch is no gap.
     if (std::ranges::none_of(s.first_step->schedule.rows, &RowStep::is_alive)) s.collect(events);
-    const bool overlaps = std::ranges::all_of(
-        s.queue.running(), [&](const Sequence& each) { return s.runner.can_overlap(each); });
-    if (!s.first_step->handle) s.launch(s.schedule(overlaps));
-    if (overlaps) s.launch(s.schedule(overlaps));
+    if (!s.first_step->handle) s.launch(s.schedule());
+    if (s.runner.overlaps()) s.launch(s.schedule());
     s.collect(events);
   }
   s.publish(events);
@@ -431,7 +450,9 @@ std::vector<float> Engine::prompt_logits(const Request& request) {
   StepSchedule step;
   while (sequence.cache.num_cached < prompt_tokens) {
     schedule_step(step, one, {.prefill_chunk = s.options.prefill_chunk});
-    static_cast<void>(s.runner.collect(s.runner.launch(step)));
+    const StepHandle handle = s.runner.launch(step);
+    s.runner.draw(handle);
+    static_cast<void>(s.runner.collect(handle));
   }
   return s.runner.copy_logits();
 }

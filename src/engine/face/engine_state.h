@@ -34,6 +34,7 @@ struct StepInFlight {
 
   StepSchedule schedule{};
   std::optional<StepHandle> handle{};
+  bool is_drawn = false;  // what draws its tokens is launched, too
   std::chrono::steady_clock::time_point begin{};
 };
 
@@ -89,8 +90,10 @@ struct Engine::State {
   // The parts of Engine::step.
   void admit();
   bool reserve_events(std::vector<Event>& events);
-  StepInFlight& schedule(bool overlaps);
+  StepInFlight& schedule();
   void launch(StepInFlight& step);
+  void draw(StepInFlight& step);
+  void take_tokens(std::vector<Event>& events);
   void collect(std::vector<Event>& events);
   void publish(std::vector<Event>& events);
 

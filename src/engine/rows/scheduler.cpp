@@ -43,6 +43,12 @@ void StepSchedule::forget(const Sequence& sequence) noexcept {
   }
 }
 
+bool StepSchedule::adjusts_logits() const {
+  return std::ranges::any_of(rows, [](const RowStep& row) {
+    return row.num_logits > 0 && row.is_alive() && row.sequence->adjustment != nullptr;
+  });
+}
+
 void schedule_step(StepSchedule& step, Sequences& running, const StepBounds& bounds) {
   step.clear();
   int64_t chunk = bounds.prefill_chunk, scored = kMaxScored;  // what is left of them

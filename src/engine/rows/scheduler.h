@@ -28,15 +28,15 @@ struct RowStep {
 struct StepSchedule {
   std::vector<RowStep> rows{};
   int64_t num_logits = 0, num_scored = 0, num_prompt_tokens = 0;
-  /// Whether it may be launched while the previous step is in flight: drawn tokens stay on the
-  /// device, and the host neither changes nor reads logits.
-  bool overlaps = false;
 
   void clear();
   /// The sequence takes part with its next `count` tokens.
   void add(Sequence& sequence, int64_t count);
   /// Results of the step no longer concern the sequence, which is about to be destroyed.
   void forget(const Sequence& sequence) noexcept;
+  /// Whether a request changes its logits by the tokens of its answer so far: all of them have to
+  /// be known before the step draws.
+  [[nodiscard]] bool adjusts_logits() const;
 };
 
 struct StepBounds {

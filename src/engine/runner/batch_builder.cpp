@@ -100,7 +100,14 @@ void pad_batch(model::StepBatch& batch, int64_t max_seqs, int64_t spare_page) {
     batch.rotation_lengths.push_back(1);
     batch.seq_slots.push_back(kNoAdapter);
     batch.last_page_len.push_back(1);
+    if (batch.pair_starts.empty()) continue;
+    batch.pair_starts.push_back(batch.pair_starts.back());
+    batch.seq_uses.emplace_back();
   }
+  // As many pairs as the sequences may have, so that arrays of one graph are of one size.
+  const auto num_pairs = static_cast<size_t>(batch.num_seqs() * batch.max_pairs);
+  batch.pair_slots.resize(num_pairs, kNoAdapter);
+  batch.pair_scales.resize(num_pairs, 0.0f);
   batch.num_decode = batch.num_seqs();
 }
 

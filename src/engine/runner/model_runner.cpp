@@ -196,22 +196,22 @@ std::vector<float> ModelRunner::copy_logits() const {
   return values;
 }
 
-bool ModelRunner::can_overlap(const Sequence& sequence) const {
-  const RowRequest& request = sequence.request;
-  return context_.exec().device.type != DeviceType::kCpu &&
-         model_.config().recompute_above() == 0 && request.draws && request.top_logprobs == 0 &&
-         !request.scores_prompt && sequence.adjustment == nullptr &&
-         !has_vocabulary(sequence.adapters);
+bool ModelRunner::overlaps() const {
+  return context_.exec().device.type != DeviceType::kCpu && model_.config().recompute_above() == 0;
 }
 
-/// Whether an adapter of the request has an embedding or a head of its own.
-bool ModelRunner::has_vocabulary(const RowAdapters& adapters) const {
+/// Whether an adapter of a request has an embedding or a head of its own.
+bool ModelRunner::has_vocabularies(const StepSchedule& step) const {
   const model::AdapterVocabularies& own = adapters_.tables().vocabularies;
   const auto has = [&](int32_t slot) {
     return own.embedding(slot) != nullptr || own.head(slot) != nullptr;
   };
-  if (adapters.uses.empty()) return has(adapters.slot);
-  return std::ranges::any_of(adapters.uses, [&](const auto& use) { return has(use.slot); });
+  return own.any() && std::ranges::any_of(step.rows, [&](const RowStep& row) {
+           const RowAdapters& adapters = row.sequence->adapters;
+           if (adapters.uses.empty()) return has(adapters.slot);
+           return std::ranges::any_of(adapters.uses,
+                                      [&](const auto& use) { return has(use.slot); });
+         });
 }
 
 StepHandle ModelRunner::launch(const StepSchedule& step) {
@@ -219,22 +219,25 @@ StepHandle ModelRunner::launch(const StepSchedule& step) {
   const ScopedDevice on_device(ctx.device);
   fill_batch(batch_, step, limits_.page_size, ctx.device.type != DeviceType::kCpu);
   const bool decodes_alone = batch_.num_decode == batch_.num_seqs();
-  const bool has_lists = !batch_.pair_starts.empty();
   const bool all_draw = step.num_logits == std::ssize(step.rows);  // none decodes again
-  const bool is_recorded =
-      step.overlaps && decodes_alone && all_draw && !has_lists && !launches_block();
+  const bool is_recorded = overlaps() && decodes_alone && all_draw && !launches_block();
   if (is_recorded) pad_batch(batch_, limits_.max_batch, pages_.num_pages());
   const int64_t num_drawn = std::ssize(batch_.logit_tokens) - step.num_scored;
   const auto add_more = [&](StagedArrays& arrays) { sampler_.stage(arrays, step, num_drawn); };
   const model::StepInputs inputs = model_.stage(ctx, batch_, scratch_, add_more);
-  if (step.overlaps) clock_.begin(ctx);
+  const model::Decoder::Pass pass{.batch = batch_,
+                                  .inputs = inputs,
+                                  .scratch = scratch_,
+                                  .caches = cache_.layers(),
+                                  .adapters = adapters_.tables(),
+                                  .logits = logits(),
+                                  .lora_seconds = &lora_seconds_};
+  if (overlaps()) clock_.begin(ctx);
   if (is_recorded) {
-    compute_recorded(step, inputs);
+    compute_recorded(pass, has_vocabularies(step));
   } else {
-    compute(step, inputs);
+    compute(pass);
   }
-  if (step.overlaps) clock_.end(ctx);
-  sampler_.send(ctx);
   for (const RowStep& row : step.rows) {
     RowCache& cache = row.sequence->cache;
     cache.num_cached += row.count;
@@ -246,43 +249,63 @@ StepHandle ModelRunner::launch(const StepSchedule& step) {
   return {&step};
 }
 
-/// All that the device does in a step, from arrays that were staged.
-void ModelRunner::compute(const StepSchedule& step, const model::StepInputs& inputs) {
+void ModelRunner::embed(const model::Decoder::Pass& pass) {
   const ExecContext& ctx = context_.exec();
   if (!batch_.sources.empty()) {
-    take_drawn_tokens(ctx, inputs.token_ids, sampler_.drawn(), inputs.sources);
+    take_drawn_tokens(ctx, pass.inputs.token_ids, sampler_.drawn(), pass.inputs.sources);
   }
-  model_.forward(ctx, batch_, inputs, scratch_, cache_.layers(), adapters_.tables(), logits(),
-                 &lora_seconds_);
-  const auto widths = [this](int64_t row) { return width_of_logits(row); };
-  sampler_.draw(ctx, step, {logits(), widths});
+  model_.embed_tokens(ctx, pass);
 }
 
-void ModelRunner::compute_recorded(const StepSchedule& step, const model::StepInputs& inputs) {
-  const auto any = [&](const auto& is_so) { return std::ranges::any_of(batch_.slot_ids, is_so); };
-  const bool any_adapter = any([](int32_t slot) { return slot >= 0; });
-  const bool any_affine =
-      any([&](int32_t slot) { return adapters_.tables().layers.has_affines(slot); });
-  graphs_.run(context_.exec(), {batch_.num_seqs(), any_adapter, any_affine},
-              adapters_.tables().layers.version(), [&] { compute(step, inputs); });
+/// The forward pass of a step, from arrays that were staged.
+void ModelRunner::compute(const model::Decoder::Pass& pass) {
+  embed(pass);
+  model_.run_layers(context_.exec(), pass);
+  model_.compute_logits(context_.exec(), pass);
+}
+
+/// Embeddings and heads of adapters stay outside of the graph: their calls differ with the rows.
+void ModelRunner::compute_recorded(const model::Decoder::Pass& pass, bool has_vocabularies) {
+  const ExecContext& ctx = context_.exec();
+  const model::LoraTables& tables = adapters_.tables().layers;
+  const auto any = [](const auto& slots, const auto& is_so) {
+    return std::ranges::any_of(slots, is_so);
+  };
+  const auto has_affines = [&](int32_t slot) { return tables.has_affines(slot); };
+  const StepGraphs::Key key{
+      .num_seqs = batch_.num_seqs(),
+      .max_pairs = batch_.max_pairs,
+      .any_adapter = any(batch_.slot_ids, [](int32_t slot) { return slot >= 0; }),
+      .any_affine = any(batch_.slot_ids, has_affines) || any(batch_.pair_slots, has_affines),
+      .has_vocabularies = has_vocabularies};
+  if (!has_vocabularies) {
+    return graphs_.run(ctx, key, tables.version(), [&] { compute(pass); });
+  }
+  embed(pass);
+  graphs_.run(ctx, key, tables.version(), [&] { model_.run_layers(ctx, pass); });
+  model_.compute_logits(ctx, pass);
+}
+
+void ModelRunner::draw(const StepHandle& handle) {
+  const ExecContext& ctx = context_.exec();
+  const ScopedDevice on_device(ctx.device);
+  const auto widths = [this](int64_t row) { return width_of_logits(row); };
+  sampler_.draw(ctx, *handle.schedule, {logits(), widths});
+  if (overlaps()) clock_.end(ctx);
+  sampler_.send(ctx);
 }
 
 StepTokens ModelRunner::collect(const StepHandle& handle) {
-  const ExecContext& ctx = context_.exec();
-  const ScopedDevice on_device(ctx.device);
+  const ScopedDevice on_device(context_.exec().device);
   const StepSchedule& step = *handle.schedule;
   const auto begin = std::chrono::steady_clock::now();
-  const StepTokens tokens = sampler_.receive();
+  const StepTokens tokens = sampler_.receive(step);
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
   wait_seconds_ += waited.count();
   clock_.count();
   context_.check();
   for (const RowStep& row : step.rows) {
     if (row.is_alive()) row.sequence->cache.num_pending -= static_cast<int32_t>(row.num_logits);
-  }
-  if (!step.overlaps) {
-    const auto widths = [this](int64_t row) { return width_of_logits(row); };
-    sampler_.report(ctx, step, {logits(), widths});
   }
   return tokens;
 }

@@ -26,9 +26,13 @@ struct StepHandle {
 };
 
 /// A model with all memory that its steps need: activations, KV cache, logits, threads. A step
-/// computes in memory of one device: `launch` stages its inputs and launches its calls, `collect`
-/// waits for the tokens that it draws. A step that overlaps may be launched while one other is in
-/// flight; the next step of any other one is launched after it was collected.
+/// computes in memory of one device: `launch` stages its inputs and launches its forward pass,
+/// `draw` launches what draws its tokens, `collect` waits for these.
+///
+///   launch n      draw n    launch n + 1  collect n   draw n + 1    where steps overlap
+///   | forward n | draw n |  | forward n + 1         | draw n + 1 |  on the device
+///
+/// So the host has the whole forward pass for what changes logits by the tokens of step n.
 class ModelRunner {
  public:
   struct Limits {
@@ -60,7 +64,7 @@ class ModelRunner {
   [[nodiscard]] double lora_seconds() const { return lora_seconds_; }
   /// That the host has waited for what steps draw.
   [[nodiscard]] double wait_seconds() const { return wait_seconds_; }
-  /// Of the steps that overlap.
+  /// Of the steps, where they overlap.
   [[nodiscard]] const StepClock& clock() const { return clock_; }
   [[nodiscard]] const StepGraphs& graphs() const { return graphs_; }
 
@@ -71,17 +75,21 @@ class ModelRunner {
   /// is as much as before.
   void reserve_adjustments(int64_t num_entries);
 
-  /// Whether steps with this request may overlap: on a GPU, where nothing but the token itself
-  /// passes from one step to the next.
-  [[nodiscard]] bool can_overlap(const Sequence& sequence) const;
-  /// Stages and launches a step, and advances its sequences: their tokens count as cached, what
-  /// they draw as pending. Their pages must be reserved. Allocates nothing, except for a graph. On
-  /// a GPU it returns before the device is done; a step that overlaps and only decodes is a graph
-  /// from the second time on. Where it throws, all sequences are as they were.
+  /// Whether a step may be launched while one other is in flight: on a GPU, but for models whose
+  /// sequences are computed anew at some length.
+  [[nodiscard]] bool overlaps() const;
+  /// Stages a step and launches its forward pass, and advances its sequences: their tokens count
+  /// as cached, what they draw as pending. Their pages must be reserved, and the step before was
+  /// drawn. Allocates nothing, except for a graph. On a GPU it returns before the device is done; a
+  /// step that only decodes is a graph from the second time on, where steps overlap. Where it
+  /// throws, all sequences are as they were.
   [[nodiscard]] StepHandle launch(const StepSchedule& step);
-  /// Waits for the step that was launched first. Returns a token and a log-probability for each of
-  /// its logits, valid until the second next launch; they are not pending any more. Stores the
-  /// log-probabilities that its requests have reported.
+  /// Launches what draws the tokens of the step that was launched last. Where it adjusts_logits,
+  /// all steps before it were collected, and their tokens added to the answers.
+  void draw(const StepHandle& handle);
+  /// Waits for the step that was launched first, and was drawn. Returns a token and a
+  /// log-probability for each of its logits, valid until the second next draw; they are not pending
+  /// any more. Stores the log-probabilities that its requests have reported.
   [[nodiscard]] StepTokens collect(const StepHandle& handle);
   /// A copy of all logits of the last step, in the order of the schedule, each row with num_logits
   /// of its slot.
@@ -91,9 +99,10 @@ class ModelRunner {
   void reserve_for(const AdapterData& adapter);
   void reserve_workspace(int max_rank);
   [[nodiscard]] model::StepLimits largest_step() const;
-  [[nodiscard]] bool has_vocabulary(const RowAdapters& adapters) const;
-  void compute(const StepSchedule& step, const model::StepInputs& inputs);
-  void compute_recorded(const StepSchedule& step, const model::StepInputs& inputs);
+  [[nodiscard]] bool has_vocabularies(const StepSchedule& step) const;
+  void compute(const model::Decoder::Pass& pass);
+  void compute_recorded(const model::Decoder::Pass& pass, bool has_vocabularies);
+  void embed(const model::Decoder::Pass& pass);
   [[nodiscard]] TensorView logits() const;
   [[nodiscard]] int64_t width_of_logits(int64_t row) const;
 

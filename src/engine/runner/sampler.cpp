@@ -26,6 +26,11 @@ auto option(T SamplingOptions::*field) {
   return [=](const Sequence& sequence, int64_t /*i*/) { return sequence.request.sampling.*field; };
 }
 
+/// Of the results of a step, in 4 bytes each.
+int64_t max_words(int64_t max_rows) {
+  return 2 * max_rows + (max_rows + kMaxScored) * (1 + 2 * kMaxTopLogprobs);
+}
+
 int64_t draw_step(const Sequence& sequence, int64_t i) {
   return std::ssize(sequence.answer.completion.token_ids) + sequence.cache.num_pending + i;
 }
@@ -34,16 +39,14 @@ int64_t draw_step(const Sequence& sequence, int64_t i) {
 
 Sampler::Sampler(Device device, int64_t max_rows)
     : max_rows_(max_rows),
-      drawn_(device, DType::kInt32, {2 * max_rows}),
-      mails_{{{StagingBytes(device, drawn_.num_bytes()), DeviceEvent(device)},
-              {StagingBytes(device, drawn_.num_bytes()), DeviceEvent(device)}}},
-      reported_(device, DType::kFloat32, {kMaxScored}),
-      top_ids_(device, DType::kInt32, {kMaxScored * kMaxTopLogprobs}),
-      tops_(device, DType::kFloat32, {kMaxScored * kMaxTopLogprobs}) {
+      results_(device, DType::kInt32, {max_words(max_rows)}),
+      mails_{{{StagingBytes(device, results_.num_bytes()), DeviceEvent(device)},
+              {StagingBytes(device, results_.num_bytes()), DeviceEvent(device)}}} {
   const auto num_rows = static_cast<size_t>(std::max(max_rows, kMaxScored));
   floats_.reserve(num_rows);
   ints_.reserve(num_rows);
   longs_.reserve(num_rows);
+  for (Mail& mail : mails_) mail.reports.reserve(static_cast<size_t>(max_rows + kMaxScored));
 }
 
 size_t Sampler::staged_bytes(int64_t max_rows) {
@@ -71,32 +74,40 @@ void Sampler::stage(StagedArrays& arrays, const StepSchedule& step, int64_t num_
   scored_tokens_ = arrays.add(ints_);
 }
 
-TensorView Sampler::logprobs() const {
-  std::byte* const begin = drawn_.view().raw() + static_cast<size_t>(max_rows_) * sizeof(int32_t);
-  return {begin, DType::kFloat32, drawn_.view().device(), {max_rows_}};
+TensorView Sampler::words(DType dtype, int64_t begin, std::initializer_list<int64_t> shape) const {
+  static_assert(sizeof(int32_t) == sizeof(float));
+  return {results_.view().raw() + begin * int64_t{sizeof(int32_t)}, dtype, results_.view().device(),
+          shape};
 }
 
 void Sampler::draw(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits) {
+  next_mail().reports.clear();
   const int64_t num_rows = table_.seed.size(0);
-  if (num_rows == 0) return;
-  const TensorView all = logits.rows.narrow(0, 0, num_rows);
-  const bool adjusts = adjusted_.adjust(ctx, step, all);
-  // Neighbours of one width are drawn in one call.
-  for (int64_t begin = 0, end = 0; begin < num_rows; begin = end) {
-    const int64_t width = logits.widths(begin);
-    while (end < num_rows && logits.widths(end) == width) ++end;
-    const auto part = [&](const auto& column) { return column.narrow(0, begin, end - begin); };
-    sample(ctx, part(drawn()), part(logprobs()), logits.of(begin, end - begin),
-           {.temperature = part(table_.temperature),
-            .top_k = part(table_.top_k),
-            .top_p = part(table_.top_p),
-            .min_p = part(table_.min_p),
-            .seed = part(table_.seed),
-            .step = part(table_.step)});
+  next_mail().count = static_cast<size_t>(num_rows);
+  if (num_rows > 0) {
+    const TensorView requested = logits.rows.narrow(0, 0, step.num_logits);  // without padding
+    const bool adjusts = adjusted_.adjust(ctx, step, requested);
+    // Neighbours of one width are drawn in one call.
+    for (int64_t begin = 0, end = 0; begin < num_rows; begin = end) {
+      const int64_t width = logits.widths(begin);
+      while (end < num_rows && logits.widths(end) == width) ++end;
+      const auto part = [&](const auto& column) { return column.narrow(0, begin, end - begin); };
+      sample(ctx, part(drawn()), part(logprobs()), logits.of(begin, end - begin),
+             {.temperature = part(table_.temperature),
+              .top_k = part(table_.top_k),
+              .top_p = part(table_.top_p),
+              .min_p = part(table_.min_p),
+              .seed = part(table_.seed),
+              .step = part(table_.step)});
+    }
+    if (adjusts) restore(ctx, step, logits);
   }
-  if (!adjusts) return;
-  // Log-probabilities are the model's own.
-  adjusted_.restore(ctx, all);
+  compute_reports(ctx, step, logits);
+}
+
+/// Log-probabilities are the model's own.
+void Sampler::restore(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits) {
+  adjusted_.restore(ctx, logits.rows.narrow(0, 0, step.num_logits));
   for (const RowStep& row : step.rows) {
     const int64_t begin = row.logits_begin, count = row.num_logits;
     if (row.sequence->adjustment == nullptr || count == 0) continue;
@@ -105,67 +116,80 @@ void Sampler::draw(const ExecContext& ctx, const StepSchedule& step, const StepL
   }
 }
 
+void Sampler::compute_reports(const ExecContext& ctx, const StepSchedule& step,
+                              const StepLogits& logits) {
+  std::vector<Report>& reports = next_mail().reports;
+  int64_t scored = 0, begin = 2 * max_rows_;
+  const auto add = [&](const Report& report, int64_t first, const ConstTensorView& tokens) {
+    compute_report(ctx, report, logits.of(first, report.count), tokens);
+    reports.push_back(report);
+    begin = report.end();
+  };
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    const RowStep& row = step.rows[i];
+    const int64_t k = row.is_alive() ? row.sequence->request.top_logprobs : 0;
+    if (row.num_scored > 0) {
+      add({i, row.num_scored, k, true, begin}, step.num_logits + scored,
+          scored_tokens_.narrow(0, scored, row.num_scored));
+      scored += row.num_scored;
+    }
+    if (row.num_logits > 0 && k > 0 && row.sequence->request.draws) {
+      add({i, row.num_logits, k, false, begin}, row.logits_begin,
+          drawn().narrow(0, row.logits_begin, row.num_logits));
+    }
+  }
+}
+
+void Sampler::compute_report(const ExecContext& ctx, const Report& report, const TensorView& logits,
+                             const ConstTensorView& tokens) {
+  const auto [row, count, k, is_of_prompt, begin] = report;
+  const auto tops = [&](DType dtype, int64_t at) {
+    return k == 0 ? TensorView() : words(dtype, at, {count, k});
+  };
+  token_logprobs(ctx, words(DType::kFloat32, begin, {count}), tops(DType::kInt32, begin + count),
+                 tops(DType::kFloat32, begin + count * (1 + k)), logits, tokens);
+}
+
 void Sampler::send(const ExecContext& ctx) {
-  Mail& mail = mails_[next_sent_++ % mails_.size()];
-  mail.count = static_cast<size_t>(table_.seed.size(0));
-  const size_t bytes =
-      static_cast<size_t>(max_rows_) * sizeof(int32_t) + mail.count * sizeof(float);
-  begin_copy_to_host(ctx, {mail.memory.get(), bytes}, drawn_.view().raw());
+  Mail& mail = next_mail();
+  ++next_sent_;
+  const int64_t num_words = mail.reports.empty() ? max_rows_ + static_cast<int64_t>(mail.count)
+                                                 : mail.reports.back().end();
+  begin_copy_to_host(ctx, {mail.memory.get(), static_cast<size_t>(num_words) * sizeof(int32_t)},
+                     results_.view().raw());
   mail.sent.record(ctx);
 }
 
-StepTokens Sampler::receive() {
+StepTokens Sampler::receive(const StepSchedule& step) {
   const Mail& mail = mails_[next_received_++ % mails_.size()];
   mail.sent.wait();
   const std::byte* const begin = mail.memory.get();
+  for (const Report& report : mail.reports) {
+    const RowStep& row = step.rows[report.row];
+    if (row.is_alive()) store(report, row, begin + report.begin * int64_t{sizeof(int32_t)});
+  }
   const std::byte* const logprobs = begin + static_cast<size_t>(max_rows_) * sizeof(int32_t);
   return {{reinterpret_cast<const int32_t*>(begin), mail.count},
           {reinterpret_cast<const float*>(logprobs), mail.count}};
 }
 
-void Sampler::report(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits) {
-  int64_t scored = 0;
-  for (const RowStep& row : step.rows) {
-    const RowRequest& request = row.sequence->request;
-    Completion& to = row.sequence->answer.completion;
-    const auto k = static_cast<size_t>(request.top_logprobs);
-    if (row.num_scored > 0) {
-      const auto next = static_cast<size_t>(row.first + 1);
-      const auto count = static_cast<size_t>(row.num_scored);
-      report(ctx, logits.of(step.num_logits + scored, row.num_scored),
-             scored_tokens_.narrow(0, scored, row.num_scored),
-             {.own = std::span(to.prompt_logprobs).subspan(next, count),
-              .top_ids = std::span(to.prompt_top_token_ids).subspan(next * k, count * k),
-              .tops = std::span(to.prompt_top_logprobs).subspan(next * k, count * k)});
-      scored += row.num_scored;
-    }
-    if (row.num_logits > 0 && k > 0 && request.draws) {
-      const size_t count = static_cast<size_t>(row.num_logits) * k;
-      to.top_token_ids.resize(to.top_token_ids.size() + count);
-      to.top_logprobs.resize(to.top_logprobs.size() + count);
-      report(ctx, logits.of(row.logits_begin, row.num_logits),
-             drawn().narrow(0, row.logits_begin, row.num_logits),
-             {.own = {},
-              .top_ids = std::span(to.top_token_ids).last(count),
-              .tops = std::span(to.top_logprobs).last(count)});
-    }
+/// In the completion of the request.
+void Sampler::store(const Report& report, const RowStep& row, const std::byte* from) {
+  Completion& to = row.sequence->answer.completion;
+  const auto count = static_cast<size_t>(report.count);
+  const size_t num_tops = count * static_cast<size_t>(report.k);
+  const std::span own(reinterpret_cast<const float*>(from), count);
+  const std::span top_ids(reinterpret_cast<const int32_t*>(from) + count, num_tops);
+  const std::span tops(reinterpret_cast<const float*>(from) + count + num_tops, num_tops);
+  if (report.is_of_prompt) {
+    const int64_t next = row.first + 1;
+    std::ranges::copy(own, to.prompt_logprobs.begin() + next);
+    std::ranges::copy(top_ids, to.prompt_top_token_ids.begin() + next * report.k);
+    std::ranges::copy(tops, to.prompt_top_logprobs.begin() + next * report.k);
+  } else {
+    to.top_token_ids.insert(to.top_token_ids.end(), top_ids.begin(), top_ids.end());
+    to.top_logprobs.insert(to.top_logprobs.end(), tops.begin(), tops.end());
   }
-}
-
-/// Of the tokens, and of the most likely ones in their places.
-void Sampler::report(const ExecContext& ctx, const TensorView& logits,
-                     const ConstTensorView& tokens, const Reported& to) {
-  const int64_t count = tokens.size(0), k = std::ssize(to.top_ids) / count;
-  TensorView ids, tops;
-  if (k > 0) {
-    ids = {top_ids_.view().raw(), DType::kInt32, ctx.device, {count, k}};
-    tops = {tops_.view().raw(), DType::kFloat32, ctx.device, {count, k}};
-  }
-  token_logprobs(ctx, reported_.rows(count), ids, tops, logits, tokens);
-  if (!to.own.empty()) copy_to_host(ctx, to.own, reported_.rows(count));
-  if (k == 0) return;
-  copy_to_host(ctx, to.top_ids, ids);
-  copy_to_host(ctx, to.tops, tops);
 }
 
 }  // namespace heddle

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <vector>
 
@@ -33,8 +34,9 @@ struct StepLogits {
   }
 };
 
-/// Draws the tokens of a step from its logits, copies them to the host and reports
-/// log-probabilities. Two steps may be in flight. All memory is allocated beforehand.
+/// Draws the tokens of a step from its logits, and copies them to the host with the
+/// log-probabilities that are reported. Two steps may be in flight. All memory of the device is
+/// allocated beforehand.
 class Sampler {
  public:
   Sampler(Device device, int64_t max_rows);
@@ -50,35 +52,46 @@ class Sampler {
   /// Adds what drawing reads of the host's, for num_rows rows of logits: those that no request has
   /// are greedy.
   void stage(StagedArrays& arrays, const StepSchedule& step, int64_t num_rows);
-  /// Draws a token from each of the rows that were staged.
+  /// Draws a token from each of the rows that were staged, and computes what is reported: the most
+  /// likely tokens of each place, and the log-probabilities of prompts.
   void draw(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits);
-  /// Begins to copy what was drawn to the host, in the order of ctx.stream.
+  /// Begins to copy all of it to the host, in the order of ctx.stream.
   void send(const ExecContext& ctx);
-  /// Waits for the copy that was begun first. Valid until the second next `send`.
-  [[nodiscard]] StepTokens receive();
-  /// Stores the most likely tokens of each place, and the log-probabilities of prompts, in the
-  /// completions of the requests that have them reported. Waits for the device.
-  void report(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits);
+  /// Waits for the copy that was begun first, which is that of `step`. Stores what is reported in
+  /// the completions of its requests. The result is valid until the second next `send`.
+  [[nodiscard]] StepTokens receive(const StepSchedule& step);
   /// [max_rows] i32 on the device: the tokens of the last step, for the next one.
-  [[nodiscard]] TensorView drawn() const { return drawn_.rows(max_rows_); }
+  [[nodiscard]] TensorView drawn() const { return results_.rows(max_rows_); }
 
  private:
-  /// What a step drew, on its way to the host.
+  /// Log-probabilities of some rows of logits of one request, which are reported: of the tokens
+  /// [count] f32, then the most likely ones [count, k] i32 and theirs [count, k] f32.
+  struct Report {
+    size_t row;  // of the step
+    int64_t count, k;
+    bool is_of_prompt;
+    int64_t begin;  // in words of 4 bytes, after what was drawn
+    [[nodiscard]] int64_t end() const { return begin + count * (1 + 2 * k); }
+  };
+  /// What a step drew and reports, on its way to the host.
   struct Mail {
-    StagingBytes memory;  // as drawn_
+    StagingBytes memory;  // as results_
     DeviceEvent sent;
     size_t count = 0;
-  };
-  /// Where a completion has the log-probabilities of some tokens; `own` may be empty.
-  struct Reported {
-    std::span<float> own;
-    std::span<int32_t> top_ids;
-    std::span<float> tops;
+    std::vector<Report> reports{};
   };
 
-  [[nodiscard]] TensorView logprobs() const;
-  void report(const ExecContext& ctx, const TensorView& logits, const ConstTensorView& tokens,
-              const Reported& to);
+  [[nodiscard]] Mail& next_mail() { return mails_[next_sent_ % mails_.size()]; }
+  [[nodiscard]] TensorView words(DType dtype, int64_t begin,
+                                 std::initializer_list<int64_t> shape) const;
+  [[nodiscard]] TensorView logprobs() const {
+    return words(DType::kFloat32, max_rows_, {max_rows_});
+  }
+  void restore(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits);
+  void compute_reports(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits);
+  void compute_report(const ExecContext& ctx, const Report& report, const TensorView& logits,
+                      const ConstTensorView& tokens);
+  static void store(const Report& report, const RowStep& row, const std::byte* from);
 
   int64_t max_rows_;
   std::vector<float> floats_;  // a column of the table at a time
@@ -87,11 +100,9 @@ class Sampler {
   SamplingTable table_;            // of the step that was staged last
   ConstTensorView scored_tokens_;  // of its prompts, in the order of their logits
   AdjustedRows adjusted_;
-  DeviceTensor drawn_;  // [2 * max_rows] i32: token ids, then f32 log-probabilities: one copy
+  DeviceTensor results_;  // [words] i32: of max_rows tokens, their log-probabilities, and reports
   std::array<Mail, 2> mails_;
   size_t next_sent_ = 0, next_received_ = 0;
-  DeviceTensor reported_;        // [kMaxScored] f32
-  DeviceTensor top_ids_, tops_;  // [kMaxScored * kMaxTopLogprobs] i32 and f32
 };
 
 }  // namespace heddle

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <chrono>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <tuple>
 
 #include "heddle/core/thread_pool.h"
 
@@ -12,12 +12,17 @@
 
 namespace heddle {
 
-/// CUDA graphs of decode steps.
+/// CUDA graphs of decode steps, up to the logits.
 class StepGraphs {
  public:
-  /// What the calls of a step depend on: sequences, padded; whether any has an adapter; whether one
-  /// of these has affines.
-  using Key = std::tuple<int64_t, bool, bool>;
+  /// What the calls of a step depend on, besides the model.
+  struct Key {
+    int64_t num_seqs;   // padded
+    int64_t max_pairs;  // adapters of a token, where a row has a list of them; else 0
+    bool any_adapter, any_affine;
+    bool has_vocabularies;  // whether a row has an embedding or a head of its own
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
 
   /// All graphs are invalid: memory that they read lies elsewhere now.
   void clear() { graphs_.clear(); }

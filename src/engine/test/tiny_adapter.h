@@ -1,9 +1,12 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "compare.h"
 #include "model/test/adapter_cases.h"
+#include "safetensors_builder.h"
 #include "temp_folder.h"
 
 namespace heddle::testing {
@@ -30,6 +33,29 @@ struct TinyAdapter {
     folder.write("adapter_config.json", R"({"peft_type": "LORA", "lora_alpha": 3.0, "r": )" +
                                             std::to_string(rank) + R"(, "target_modules": [)" +
                                             names + "]" + settings + "}");
+  }
+};
+
+/// An adapter with a random embedding and head of its own, of more tokens than the model has;
+/// `merged` is the model with them.
+struct WideAdapter {
+  model::ref::Llama merged;
+  TempFolder folder;
+
+  WideAdapter(const model::ref::Llama& base, int64_t vocab_size) : merged(base) {
+    merged.config.vocab_size = vocab_size;
+    const int64_t hidden_size = merged.config.hidden_size;
+    SafetensorsBuilder tensors;
+    for (const auto& [name, weights] : {std::pair("model.embed_tokens.weight", &merged.embedding),
+                                        {"lm_head.weight", &merged.output}}) {
+      const auto values = random_normal<float>(static_cast<size_t>(vocab_size * hidden_size));
+      *weights = to_double(values);
+      tensors.tensor(std::string("base_model.model.") + name, "F32", {vocab_size, hidden_size},
+                     {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+    }
+    folder.write("adapter_model.safetensors", tensors.build());
+    folder.write("adapter_config.json",
+                 R"({"peft_type": "LORA", "modules_to_save": ["embed_tokens", "lm_head"]})");
   }
 };
 

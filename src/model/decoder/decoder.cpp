@@ -45,20 +45,24 @@ StepInputs Decoder::stage(const ExecContext& ctx, const StepBatch& batch, Decode
 void Decoder::forward(const ExecContext& ctx, const StepBatch& batch, DecoderScratch& scratch,
                       std::span<const LayerCache> caches, const LoadedAdapters& adapters,
                       TensorView logits, double* lora_seconds) const {
-  forward(ctx, batch, stage(ctx, batch, scratch), scratch, caches, adapters, logits, lora_seconds);
+  const StepInputs inputs = stage(ctx, batch, scratch);
+  const Pass pass{batch, inputs, scratch, caches, adapters, logits, lora_seconds};
+  embed_tokens(ctx, pass);
+  run_layers(ctx, pass);
+  compute_logits(ctx, pass);
 }
 
-void Decoder::forward(const ExecContext& ctx, const StepBatch& batch, const StepInputs& inputs,
-                      DecoderScratch& scratch, std::span<const LayerCache> caches,
-                      const LoadedAdapters& adapters, TensorView logits,
-                      double* lora_seconds) const {
-  const int64_t num_logit_rows = std::ssize(batch.logit_tokens);
-  const DecoderStep step =
-      make_step(ctx, batch, inputs, scratch, caches, adapters.layers, lora_seconds);
-
-  embed(step, batch, adapters.vocabularies);
+void Decoder::embed_tokens(const ExecContext& ctx, const Pass& pass) const {
+  const DecoderStep step = make_step(ctx, pass);
+  embed(step, pass.batch, pass.adapters.vocabularies);
   if (config_.embedding_scale != 1.0f) scale(ctx, step.residual, config_.embedding_scale);
-  rotation_tables(step, batch);
+}
+
+/// With the normalised rows that logits are made of.
+void Decoder::run_layers(const ExecContext& ctx, const Pass& pass) const {
+  DecoderStep step = make_step(ctx, pass);
+  if (ctx.device.type != DeviceType::kCpu) make_plans(step, pass.scratch.plans_.view());
+  rotation_tables(step, pass.batch);
   for (int i = 0; i < static_cast<int>(config_.num_layers); ++i) {
     const DecoderLayer& layer = step.layer(i);
     const TensorView x =
@@ -67,25 +71,30 @@ void Decoder::forward(const ExecContext& ctx, const StepBatch& batch, const Step
     const TensorView y = step.next_input(layer.mlp.norm);
     std::visit([&](const auto& sites) { mlp(step, i, sites, y); }, block_.mlp);
   }
+  const auto num_logit_rows = std::ssize(pass.batch.logit_tokens);
   if (num_logit_rows == 0) return;
   fused_add_rms_norm(ctx, step.normed, step.residual, step.delta, weights_.output_norm.view(),
                      step.norm_options());
-  const TensorView last = scratch.last_.rows(num_logit_rows);
+  const TensorView last = pass.scratch.last_.rows(num_logit_rows);
   heddle::embedding(ctx, last, step.inputs.logit_tokens, step.normed);  // a plain choice of rows
-  head(step, batch, adapters.vocabularies, last, logits);
 }
 
-DecoderStep Decoder::make_step(const ExecContext& ctx, const StepBatch& batch,
-                               const StepInputs& inputs, DecoderScratch& scratch,
-                               std::span<const LayerCache> caches, const LoraTables& lora,
-                               double* lora_seconds) const {
+void Decoder::compute_logits(const ExecContext& ctx, const Pass& pass) const {
+  const auto num_logit_rows = std::ssize(pass.batch.logit_tokens);
+  if (num_logit_rows == 0) return;
+  head(make_step(ctx, pass), pass.batch, pass.adapters.vocabularies,
+       pass.scratch.last_.rows(num_logit_rows), pass.logits);
+}
+
+DecoderStep Decoder::make_step(const ExecContext& ctx, const Pass& pass) const {
+  const auto& [batch, inputs, scratch, caches, adapters, logits, lora_seconds] = pass;
   const int64_t num_tokens = batch.num_tokens();
   DecoderStep step{.ctx = ctx,
                    .config = config_,
                    .block = block_,
                    .weights = weights_,
                    .caches = caches,
-                   .lora = lora,
+                   .lora = adapters.layers,
                    .lora_seconds = lora_seconds,
                    .inputs = inputs,
                    .all_parts = {},
@@ -105,8 +114,7 @@ DecoderStep Decoder::make_step(const ExecContext& ctx, const StepBatch& batch,
                    .num_tokens = num_tokens,
                    .max_tokens = scratch.limits_.num_tokens};
   const bool on_gpu = ctx.device.type != DeviceType::kCpu;
-  step.num_parts = make_parts(batch, step.inputs, lora, on_gpu, step.all_parts);
-  if (on_gpu) make_plans(step, scratch.plans_.view());
+  step.num_parts = make_parts(batch, step.inputs, adapters.layers, on_gpu, step.all_parts);
   return step;
 }
 

@@ -43,22 +43,31 @@ class Decoder {
   void forward(const ExecContext& ctx, const StepBatch& batch, DecoderScratch& scratch,
                std::span<const LayerCache> caches, const LoadedAdapters& adapters,
                TensorView logits, double* lora_seconds) const;
-  /// Both halves of it: stage copies the batch's arrays to the device; the second forward computes
-  /// from them, and on a GPU may be recorded and replayed with other arrays of the same shape.
+  /// The first part of it: copies the batch's arrays to the device.
   [[nodiscard]] StepInputs stage(const ExecContext& ctx, const StepBatch& batch,
                                  DecoderScratch& scratch, AddMore add_more = kNothingMore) const;
-  void forward(const ExecContext& ctx, const StepBatch& batch, const StepInputs& inputs,
-               DecoderScratch& scratch, std::span<const LayerCache> caches,
-               const LoadedAdapters& adapters, TensorView logits, double* lora_seconds) const;
+  /// What the other parts compute from.
+  struct Pass {
+    const StepBatch& batch;
+    const StepInputs& inputs;
+    DecoderScratch& scratch;
+    std::span<const LayerCache> caches;
+    const LoadedAdapters& adapters;
+    TensorView logits;
+    double* lora_seconds;
+  };
+  /// The other parts, in this order. On a GPU each may be recorded, and replayed with other arrays
+  /// of the same shape: `run_layers` always, the others where no row has an embedding or a head of
+  /// its own.
+  void embed_tokens(const ExecContext& ctx, const Pass& pass) const;
+  void run_layers(const ExecContext& ctx, const Pass& pass) const;
+  void compute_logits(const ExecContext& ctx, const Pass& pass) const;
 
   /// Of steps within the limits, with adapters of up to this rank.
   [[nodiscard]] size_t workspace_bytes(Device device, const StepLimits& limits, int max_rank) const;
 
  private:
-  [[nodiscard]] DecoderStep make_step(const ExecContext& ctx, const StepBatch& batch,
-                                      const StepInputs& inputs, DecoderScratch& scratch,
-                                      std::span<const LayerCache> caches, const LoraTables& lora,
-                                      double* lora_seconds) const;
+  [[nodiscard]] DecoderStep make_step(const ExecContext& ctx, const Pass& pass) const;
 
   DecoderConfig config_;
   BlockShape block_;

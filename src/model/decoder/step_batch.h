@@ -79,9 +79,8 @@ struct StepInputs {
   /// Bytes of `arrays` that any step within the limits takes.
   [[nodiscard]] static size_t bytes_for(const StepLimits& limits);
   /// Copies the batch to the device. The result is good until `arrays` changes. Of batches that
-  /// have one token a sequence and no pairs, the arrays of those with as many sequences lie at the
-  /// same addresses, and `pages` seems as large as limits allow: for graphs. So do those that
-  /// `add_more` adds, where they are of one size.
+  /// have one token a sequence, the arrays of those with as many sequences and pairs lie at the
+  /// same addresses, and `pages` seems as large as limits allow: for graphs.
   [[nodiscard]] static StepInputs copy(const ExecContext& ctx, const StepBatch& batch,
                                        StagedArrays& arrays, const StepLimits& limits,
                                        AddMore add_more = kNothingMore);

@@ -39,7 +39,7 @@ Engine made(BeforeCompute hook) {
                      std::move(hook));
 }
 
-/// More requests than run at once. With a penalty steps do not overlap, on a GPU either.
+/// More requests than run at once. With a penalty steps draw when the ones before were collected.
 std::vector<Request> some_requests(bool has_penalty) {
   std::vector<Request> requests;
   for (int i = 0; i < 6; ++i) {
@@ -79,7 +79,7 @@ void lost(const ExecContext& ctx) { scale_nothing(ctx, 1); }
 
 class DeviceFailure : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Steps, DeviceFailure, ::testing::Bool(), [](const auto& info) {
-  return std::string(info.param ? "one_by_one" : "overlapping");
+  return std::string(info.param ? "with_penalty" : "plain");
 });
 
 TEST_P(DeviceFailure, EndsTheEngineAndAnswersEveryRequest) {

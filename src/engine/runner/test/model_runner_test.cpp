@@ -31,7 +31,9 @@ StepTokens run(ModelRunner& runner, StepSchedule& step, std::span<Sequence> sequ
   for (size_t i = 0; i < sequences.size(); ++i) {
     if (num_tokens[i] > 0) step.add(sequences[i], num_tokens[i]);
   }
-  return runner.collect(runner.launch(step));
+  const StepHandle handle = runner.launch(step);
+  runner.draw(handle);
+  return runner.collect(handle);
 }
 
 /// Its slot.
