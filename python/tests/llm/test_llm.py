@@ -348,14 +348,15 @@ def test_what_of_a_prompt_the_prefix_cache_had(model: str) -> None:
     prompt = list(range(100, 140))
     options: dict[str, Any] = {"max_tokens": 3, "ignore_end": True}
     with heddle.LLM(model, max_context=256, num_threads=2) as made:
+        found = 39 if made.device == "cpu" else 32  # on a GPU whole pages
         first = made.generate(prompt, **options)
         again = made.generate(prompt, **options)
-        assert (first.prompt_tokens, first.cached_tokens, again.cached_tokens) == (40, 0, 32)
+        assert (first.prompt_tokens, first.cached_tokens, again.cached_tokens) == (40, 0, found)
         assert first == again, "answers that differ in it alone are equal"
-        assert [made.generate(prompt, cache_salt=salt, **options).cached_tokens for salt in ("a", "a", "b")] == [0, 32, 0]
+        assert [made.generate(prompt, cache_salt=salt, **options).cached_tokens for salt in ("a", "a", "b")] == [0, found, 0]
         with made.stream(prompt, cache_salt="a", **options) as stream:
-            assert "".join(stream) == first.text and stream.answer.cached_tokens == 32
-        assert (made.stats.prefix_tokens, made.stats.cached_tokens, made.stats.parkings) == (240, 96, 0)
+            assert "".join(stream) == first.text and stream.answer.cached_tokens == found
+        assert (made.stats.prefix_tokens, made.stats.cached_tokens, made.stats.parkings) == (240, 3 * found, 0)
         assert made.load.num_cached_pages >= 6
         made.reset_prefix_cache()
         assert made.load.num_cached_pages == 0

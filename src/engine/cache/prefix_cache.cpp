@@ -29,8 +29,8 @@ std::span<int32_t> PrefixCache::tokens_of(int32_t entry) {
                                     static_cast<size_t>(page_size_));
 }
 
-PrefixCache::Wanted PrefixCache::wanted(int32_t parent, int64_t page_idx,
-                                        const PrefixKey& key) const {
+PrefixCache::Acts PrefixCache::acts_on(int32_t parent, int64_t page_idx,
+                                       const PrefixKey& key) const {
   const int64_t begin = page_idx * page_size_, end = begin + page_size_;
   Acts acts;
   if (parent == kNone) acts.salt = key.salt;
@@ -38,9 +38,14 @@ PrefixCache::Wanted PrefixCache::wanted(int32_t parent, int64_t page_idx,
     acts.adapters = key.adapters;
     acts.from = std::max<int64_t>(key.acts_from - begin, 0);
   }
-  const auto tokens =
-      key.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(page_size_));
-  return {acts, parent, tokens};
+  return acts;
+}
+
+PrefixCache::Wanted PrefixCache::wanted(int32_t parent, int64_t page_idx,
+                                        const PrefixKey& key) const {
+  const auto tokens = key.tokens.subspan(static_cast<size_t>(page_idx * page_size_),
+                                         static_cast<size_t>(page_size_));
+  return {acts_on(parent, page_idx, key), parent, tokens};
 }
 
 bool PrefixCache::is_same(int32_t entry, const Wanted& wanted) {
@@ -76,16 +81,20 @@ void PrefixCache::prefetch_after(int32_t entry) const noexcept {
   __builtin_prefetch(&tokens_[ahead * static_cast<size_t>(page_size_)]);
 }
 
+/// The first of those that are not in use, of which there is one afterwards.
+int32_t PrefixCache::allocate_entry() {
+  if (free_ != kNone) return free_;
+  tokens_.resize((entries_.size() + 1) * static_cast<size_t>(page_size_));
+  rests_.resize(entries_.size() + 1);
+  entries_.emplace_back();
+  free_ = static_cast<int32_t>(entries_.size()) - 1;
+  return free_;
+}
+
 /// kNone: there is no memory for it, or another entry has its hash.
 int32_t PrefixCache::insert(const Wanted& wanted) noexcept {
   try {
-    if (free_ == kNone) {
-      tokens_.resize((entries_.size() + 1) * static_cast<size_t>(page_size_));
-      rests_.resize(entries_.size() + 1);
-      entries_.emplace_back();
-      free_ = static_cast<int32_t>(entries_.size()) - 1;
-    }
-    if (!by_hash_.try_emplace(wanted.hash, free_).second) return kNone;
+    if (!by_hash_.try_emplace(wanted.hash, allocate_entry()).second) return kNone;
   } catch (const std::bad_alloc&) {
     return kNone;
   }
@@ -104,7 +113,12 @@ int32_t PrefixCache::insert(const Wanted& wanted) noexcept {
 void PrefixCache::remove(int32_t entry) noexcept {
   Entry& removed = at(entry);
   assert(removed.num_children == 0);
-  by_hash_.erase(removed.hash);
+  const bool is_tail = rest(entry).num_tokens > 0;
+  if (is_tail) {
+    rest(removed.parent).tail = kNone;
+  } else {
+    by_hash_.erase(removed.hash);
+  }
   if (removed.parent != kNone) {
     Entry& parent = at(removed.parent);
     --parent.num_children;
@@ -174,6 +188,7 @@ PageId PrefixCache::add(PrefixPlace& place, const PrefixKey& key, PageId page) n
     return page;
   }
   if (at(entry).page == kNoPage) {
+    if (has_tail_of(next)) drop_tail(next.parent);  // the page has all of it
     set_page(entry, page);
     write(entry, key.salt != Digest{});
   }
@@ -181,6 +196,68 @@ PageId PrefixCache::add(PrefixPlace& place, const PrefixKey& key, PageId page) n
   ++place.num_pages;
   if (place.claim == entry) place.claim = kNone;
   return at(entry).page;
+}
+
+PrefixCache::Part PrefixCache::find_part(const PrefixPlace& place, const PrefixKey& key,
+                                         int64_t max_tokens) {
+  if (!copy_ || !is_valid(place) || place.entry == kNone) return {};
+  const Acts acts = acts_on(place.entry, place.num_pages, key);
+  const auto tokens = key.tokens.subspan(static_cast<size_t>(place.num_pages * page_size_));
+  int32_t whole = kNone;  // the page that the tokens fill
+  if (std::ssize(tokens) >= page_size_) {
+    Wanted next = wanted(place.entry, place.num_pages, key);
+    whole = lookup(next);
+  }
+  Part longest;
+  for (const int32_t entry : {whole, rest(place.entry).tail, at(place.entry).child}) {
+    if (entry == kNone || at(entry).page == kNoPage || at(entry).acts != acts) continue;
+    const int64_t known = rest(entry).num_tokens > 0 ? rest(entry).num_tokens : page_size_;
+    const auto of_entry = tokens_of(entry).first(static_cast<size_t>(known));
+    const int64_t same = std::ranges::mismatch(of_entry, tokens).in1 - of_entry.begin();
+    const int64_t count = std::min(same, max_tokens);
+    if (count > longest.num_tokens) longest = {at(entry).page, count};
+  }
+  return longest;
+}
+
+void PrefixCache::add_tail(const PrefixPlace& place, const PrefixKey& key, PageId page) noexcept {
+  const auto first = static_cast<size_t>(place.num_pages * page_size_);
+  if (!copy_ || !is_valid(place) || place.entry == kNone || key.tokens.size() <= first) return;
+  const int32_t parent = place.entry;
+  const auto tokens = key.tokens.subspan(first);
+  try {
+    (void)allocate_entry();
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  drop_tail(parent);
+  const int32_t entry = free_;
+  free_ = at(entry).parent;
+  at(entry) = {.acts = acts_on(parent, place.num_pages, key), .parent = parent};
+  rest(entry).num_tokens = static_cast<int32_t>(tokens.size());
+  rest(parent).tail = entry;
+  ++at(parent).num_children;
+  std::ranges::copy(tokens, tokens_of(entry).begin());
+  set_page(entry, page);
+}
+
+/// Whether a page would begin with the tail of the entry before it.
+bool PrefixCache::has_tail_of(const Wanted& page) {
+  if (page.parent == kNone || rest(page.parent).tail == kNone) return false;
+  const int32_t tail = rest(page.parent).tail;
+  const auto count = static_cast<size_t>(rest(tail).num_tokens);
+  return at(tail).acts == page.acts &&
+         std::ranges::equal(tokens_of(tail).first(count), page.tokens.first(count));
+}
+
+/// Where the entry has one.
+void PrefixCache::drop_tail(int32_t parent) noexcept {
+  const int32_t entry = rest(parent).tail;
+  if (entry == kNone) return;
+  const PageId page = at(entry).page;
+  remove_unused(page);
+  remove(entry);
+  pool_.drop(page);
 }
 
 void PrefixCache::clear() noexcept {
@@ -209,10 +286,10 @@ void PrefixCache::add_unused(PageId page) noexcept {
 
 void PrefixCache::remove_unused(PageId page) noexcept {
   const int32_t entry = entry_of_page_[static_cast<size_t>(page)];
-  const auto [older, newer, stored] = rest(entry);
-  (older == kNone ? oldest_ : rest(older).newer) = newer;
-  (newer == kNone ? newest_ : rest(newer).older) = older;
-  rest(entry) = {.stored = stored};
+  Rest& removed = rest(entry);
+  (removed.older == kNone ? oldest_ : rest(removed.older).newer) = removed.newer;
+  (removed.newer == kNone ? newest_ : rest(removed.newer).older) = removed.older;
+  removed.older = removed.newer = kNone;
 }
 
 /// A sequence has all pages of its chain and frees the last one first, so in the list no page comes

@@ -41,6 +41,10 @@ struct PrefixKey {
 /// has any more stays until the pool needs it: the least recently used first, and none before those
 /// that continue it.
 ///
+/// A tail is an entry of a page that is not whole, with which a sequence has ended: one for each
+/// entry that it continues, the last. No sequence shares it: one that begins with some of its
+/// tokens, or of those of a whole page, makes a copy.
+///
 /// A claim is an entry whose page a running sequence is about to compute, or that is being read
 /// from the store. Others wait for it in place of computing the same.
 class PrefixCache final : private PagePool::Keeper {
@@ -68,6 +72,20 @@ class PrefixCache final : private PagePool::Keeper {
   /// The next page of the sequence. With kPage the place goes on to it: the sequence has to share
   /// it before the pool allocates another one.
   Next find(PrefixPlace& place, const PrefixKey& key);
+  /// From here on parts of pages are found, of which sequences make copies: pages of drawn tokens
+  /// have the bits of prompts'.
+  void set_copy_page(std::function<void(PageId from, PageId to)> copy) { copy_ = std::move(copy); }
+  void copy_page(PageId from, PageId to) const { copy_(from, to); }
+  /// Some tokens of the next page of a sequence, of which find gave nothing, or none.
+  struct Part {
+    PageId page{};  // whose first tokens they are
+    int64_t num_tokens = 0;
+  };
+  /// The longest part that is known, of max_tokens at most.
+  [[nodiscard]] Part find_part(const PrefixPlace& place, const PrefixKey& key, int64_t max_tokens);
+  /// The sequence ends with all tokens of the key computed; the last of its pages, which is not
+  /// whole, is the one after its place. Where memory runs out nothing happens.
+  void add_tail(const PrefixPlace& place, const PrefixKey& key, PageId page) noexcept;
   /// Begins to read the next pages of a sequence, which has those before them, up to its first
   /// max_pages; they are claims until they are read. False: the store has none of them, or the pool
   /// no room.
@@ -119,6 +137,8 @@ class PrefixCache final : private PagePool::Keeper {
   struct Rest {
     int32_t older = kNone, newer = kNone;   // in the list of unused pages
     StoredPage stored = StoredPage::kRoot;  // kRoot: it is not in the store
+    int32_t tail = kNone;                   // that continues it
+    int32_t num_tokens = 0;                 // of a tail; of others 0
   };
 
   /// Pages of a chain that are being read.
@@ -145,11 +165,15 @@ class PrefixCache final : private PagePool::Keeper {
     std::span<const int32_t> tokens;
     uint64_t hash = 0;  // once `lookup` has not found it
   };
+  [[nodiscard]] Acts acts_on(int32_t parent, int64_t page_idx, const PrefixKey& key) const;
   [[nodiscard]] Wanted wanted(int32_t parent, int64_t page_idx, const PrefixKey& key) const;
   [[nodiscard]] bool is_same(int32_t entry, const Wanted& wanted);
   [[nodiscard]] int32_t lookup(Wanted& wanted);
   [[nodiscard]] int32_t insert(const Wanted& wanted) noexcept;
+  [[nodiscard]] int32_t allocate_entry();
   void remove(int32_t entry) noexcept;
+  [[nodiscard]] bool has_tail_of(const Wanted& page);
+  void drop_tail(int32_t parent) noexcept;
   void prefetch_after(int32_t entry) const noexcept;
   void set_page(int32_t entry, PageId page) noexcept;
   [[nodiscard]] PageContent content(const Wanted& wanted, StoredPage parent) const;
@@ -179,7 +203,8 @@ class PrefixCache final : private PagePool::Keeper {
   int32_t oldest_ = kNone, newest_ = kNone;  // unused pages
   int64_t num_entries_ = 0, num_read_ = 0, num_read_from_disk_ = 0;
   boost::unordered_flat_map<uint64_t, int32_t> by_hash_;
-  PageTier* store_ = nullptr;  // nullptr: there is none
+  std::function<void(PageId from, PageId to)> copy_;  // empty: parts are not found
+  PageTier* store_ = nullptr;                         // nullptr: there is none
   BytesOf bytes_of_;
   std::list<Reading> readings_;  // in the order in which they were begun
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <exception>
@@ -66,6 +67,11 @@ struct Engine::State {
     if (PageTier* const tier = stored.tier()) {
       runner.adapters().set_secret(tier->secret());
       prefixes.set_store(*tier, [this](PageId page) { return runner.bytes_of(page); });
+    }
+    if (!queue_rules().has_two_paths) {
+      prefixes.set_copy_page([this](PageId from, PageId to) {
+        std::ranges::copy(runner.bytes_of(from), runner.bytes_of(to).begin());
+      });
     }
     files->check_unchanged();
     options.on_load = nullptr;  // what it refers to may be destroyed from here on

@@ -115,7 +115,10 @@ void RowQueue::fail_all(const RowFailure& failure) noexcept {
 
 void RowQueue::free_pages(Sequence& sequence) noexcept {
   RowCache& cache = sequence.cache;
-  if (prefixes_ != nullptr) prefixes_->unclaim(cache.place);
+  if (prefixes_ != nullptr) {
+    prefixes_->unclaim(cache.place);
+    add_tail(sequence);
+  }
   cache.pages = {};
   cache.num_cached = 0;
   cache.awaits_page = false;
@@ -301,8 +304,37 @@ void RowQueue::take_prefix(Sequence& sequence) noexcept {
     counts_.cached_tokens += rules_.page_size;
     if (!cache.was_parked) sequence.answer.completion.cached_tokens = cache.num_cached;
   }
+  take_part(sequence, key);
   key.tokens = key.tokens.first(static_cast<size_t>(cache.prefill_length));
   prefixes_->claim(cache.place, key);
+}
+
+/// Copies what is known of the next page, up to the token that is computed in any case. The page
+/// that is copied may be evicted for the copy: then it is that page, with all that it holds.
+void RowQueue::take_part(Sequence& sequence, const PrefixKey& key) noexcept {
+  RowCache& cache = sequence.cache;
+  const int64_t left = cache.prefill_length - 1 - cache.num_cached;
+  if (!takes_prefix(sequence) || left <= 0) return;
+  const auto [page, num_tokens] = prefixes_->find_part(cache.place, key, left);
+  if (num_tokens == 0) return;
+  cache.pages.grow_to(cache.place.num_pages + 1);
+  prefixes_->copy_page(page, cache.pages.ids().back());
+  cache.num_cached += num_tokens;
+  counts_.cached_tokens += num_tokens;
+  if (!cache.was_parked) sequence.answer.completion.cached_tokens = cache.num_cached;
+}
+
+/// Of a sequence that gives up its pages: the prefix cache gets the last one, if it is not whole.
+void RowQueue::add_tail(Sequence& sequence) noexcept {
+  const RowCache& cache = sequence.cache;
+  const int64_t first = cache.place.num_pages * rules_.page_size;
+  const bool is_part = cache.num_cached > first && cache.num_cached < first + rules_.page_size;
+  const bool has_failed = sequence.answer.completion.finish_reason == FinishReason::kError;
+  if (!is_part || (sequence.answer.has_ended && has_failed)) return;
+  PrefixKey key = prefix_key(sequence);
+  key.tokens = key.tokens.first(static_cast<size_t>(cache.num_cached));
+  prefixes_->add_tail(cache.place, key,
+                      cache.pages.ids()[static_cast<size_t>(cache.place.num_pages)]);
 }
 
 void RowQueue::add_computed(Sequence& sequence, int64_t end) noexcept {

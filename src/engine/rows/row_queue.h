@@ -117,6 +117,8 @@ class RowQueue {
   void restore(Sequence& sequence) noexcept;
   void drop_saved(Sequence& sequence) noexcept;
   void take_prefix(Sequence& sequence) noexcept;
+  void take_part(Sequence& sequence, const PrefixKey& key) noexcept;
+  void add_tail(Sequence& sequence) noexcept;
   void free_pages(Sequence& sequence) noexcept;
   [[nodiscard]] std::span<const Admission> schedule() noexcept;
   [[nodiscard]] bool start_scheduled() noexcept;

@@ -16,8 +16,10 @@ using model::ref::Llama;
 
 class SubmitEach : public ::testing::Test {
  protected:
+  static constexpr int kPageSize = 3;
+
   Engine engine_with(EngineOptions options) {
-    options.page_size = 3;
+    options.page_size = kPageSize;
     options.prefill_chunk = 4;
     Engine made = model.engine(options);
     (void)made.add_adapter("a", a.folder.path().string());
@@ -42,6 +44,16 @@ class SubmitEach : public ::testing::Test {
     }
     testing::expect_idle(engine);
     return outcomes;
+  }
+
+  /// Tokens of prompts that some rows computed, where whole pages alone are shared. On the CPU rows
+  /// that start when another has ended also have a part of its last page.
+  static void expect_computed(const Engine& engine, int64_t want, size_t num_rows,
+                              const std::string& what) {
+    const int64_t longest_part = testing::is_on_cpu() ? kPageSize - 1 : 0;
+    EXPECT_LE(engine.stats().prefill_tokens, want) << what;
+    EXPECT_GE(engine.stats().prefill_tokens, want - longest_part * static_cast<int64_t>(num_rows))
+        << what;
   }
 
   void expect_alone(const std::vector<testing::Outcome>& outcomes, const Request& row,
@@ -72,7 +84,7 @@ TEST_F(SubmitEach, RowsShareWhatTheirAdaptersLeaveAsItIs) {
       Engine engine = engine_with({.max_batch = max_batch});
       const Request row = request(max_tokens);
       const auto outcomes = finish(engine, engine.submit_each(row, each));
-      EXPECT_EQ(engine.stats().prefill_tokens, num_computed) << max_batch << " at once";
+      expect_computed(engine, num_computed, each.size(), std::to_string(max_batch) + " at once");
       expect_alone(outcomes, row, std::to_string(max_batch) + " at once");
     }
   }
@@ -102,7 +114,7 @@ TEST_F(SubmitEach, TheirOrderChangesNoRow) {
       }
       Engine engine = engine_with({.max_batch = max_batch});
       const auto outcomes = finish(engine, engine.submit_each(row, variants));
-      EXPECT_EQ(engine.stats().prefill_tokens, num_computed) << order << max_batch;
+      expect_computed(engine, num_computed, entries.size(), order + std::to_string(max_batch));
       for (size_t i = 0; i < entries.size(); ++i) {
         Request own = row;
         own.adapters = variants[i].adapters;
@@ -182,7 +194,7 @@ TEST_F(SubmitEach, SamplesShareThePromptAndDrawWithSeedsOfTheirOwn) {
       if (load.num_running == 3) num_pages = load.num_pages - load.num_free_pages;
     }
     testing::expect_idle(engine);
-    EXPECT_EQ(engine.stats().prefill_tokens, 20 + 4 * 2) << "18 of 20 tokens are in whole pages";
+    expect_computed(engine, 20 + 4 * 2, 4, "18 of 20 tokens are in whole pages");
     // 6 pages that all have, 3 of each row that runs; on the CPU fewer where two draw the same.
     EXPECT_LE(num_pages, 6 + 3 * 3);
     EXPECT_GT(num_pages, 6);

@@ -256,6 +256,85 @@ TEST_F(PrefixCacheTest, WhatIsClearedIsForgottenAndRowsKeepTheirPages) {
   EXPECT_EQ(run({tokens}), 3);
 }
 
+class PrefixTails : public PrefixCacheTest {
+ protected:
+  PrefixTails() {
+    cache.set_copy_page([this](PageId from, PageId to) { copies.emplace_back(from, to); });
+  }
+  /// Runs a row that ends with all its tokens computed, the last of them in a page that is not
+  /// whole; the tokens that it has found.
+  int64_t run_to_end(Row row, bool has_tail = true) {
+    const int64_t num_pages = std::ssize(row.tokens) / kPageSize;
+    int64_t found = start(row, num_pages) * kPageSize;
+    const int64_t left = std::ssize(row.tokens) - 1 - found;
+    if (left > 0) found += cache.find_part(row.place, row.key(), left).num_tokens;
+    compute(row);
+    EXPECT_TRUE(row.pages.reserve_to(num_pages + 1));
+    row.pages.grow_to(num_pages + 1);
+    if (has_tail) cache.add_tail(row.place, row.key(), row.pages.ids().back());
+    return found;
+  }
+  /// Of `tokens`.
+  [[nodiscard]] Tokens first(int64_t count, int32_t changed = -1) const {
+    Tokens some(tokens.begin(), tokens.begin() + count);
+    if (changed >= 0) some[size_t(changed)] = 0;
+    return some;
+  }
+
+  std::vector<std::pair<PageId, PageId>> copies;
+};
+
+TEST_F(PrefixTails, AreFoundAsFarAsTheirTokensAreTheSame) {
+  EXPECT_EQ(run_to_end({first(7)}), 0);
+  EXPECT_EQ(cache.num_entries(), 2) << "a page and a tail";
+  EXPECT_EQ(run_to_end({first(11)}, false), 7);
+  EXPECT_EQ(run_to_end({first(7, 6)}, false), 6) << "the third token differs";
+  EXPECT_EQ(run_to_end({first(7, 4)}, false), 4) << "the first one does";
+  EXPECT_EQ(run_to_end({first(3)}), 0) << "in its first page a sequence has no tail";
+}
+
+TEST_F(PrefixTails, APartOfAWholePageIsFoundToo) {
+  EXPECT_EQ(run_to_end({tokens}, false), 0);
+  EXPECT_EQ(run_to_end({first(11, 10)}, false), 10);
+  EXPECT_EQ(run_to_end({first(11)}, false), 10) << "all but the last token";
+  EXPECT_EQ(run_to_end({first(12, 9)}, false), 9);
+  Row aligned{tokens};  // its last page is known, and other tokens came after the page before last
+  EXPECT_EQ(start(aligned, 2), 2);
+  EXPECT_EQ(cache.find_part(aligned.place, aligned.key(), 3).num_tokens, 3);
+}
+
+TEST_F(PrefixTails, AreOfTheirSaltAndAdapters) {
+  EXPECT_EQ(run_to_end({first(7), {5, 5}}), 0);
+  EXPECT_EQ(run_to_end({first(7)}), 0);
+  EXPECT_EQ(run_to_end({first(7), {}, a, 0}), 0);
+  EXPECT_EQ(run_to_end({first(7), {}, b, 0}), 0);
+  EXPECT_EQ(run_to_end({first(7), {}, a, 5}), 4) << "what acts within the page is another";
+  EXPECT_EQ(run_to_end({first(7), {}, a, 0}), 6);
+}
+
+TEST_F(PrefixTails, GoWithTheWholePageAndWithTheNextTail) {
+  EXPECT_EQ(run_to_end({first(6)}), 0);
+  EXPECT_EQ(run_to_end({first(7)}), 6);
+  EXPECT_EQ(cache.num_entries(), 2) << "one tail, the last";
+  EXPECT_EQ(run_to_end({first(8)}, false), 7);
+  EXPECT_EQ(cache.num_entries(), 2) << "two pages";
+  EXPECT_EQ(run_to_end({first(7, 6)}), 6);
+  EXPECT_EQ(run_to_end({first(8)}, false), 8);
+  EXPECT_EQ(cache.num_entries(), 3) << "of other tokens than the page, it stays";
+  EXPECT_EQ(pool.num_unused(), 3);
+}
+
+TEST_F(PrefixTails, AreEvictedBeforeWhatTheyContinue) {
+  EXPECT_EQ(run_to_end({first(7)}), 0);
+  const Tokens other{9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9};
+  EXPECT_EQ(run_to_end({other}), 0) << "six pages and a tail: all but one of eight";
+  EXPECT_EQ(run_to_end({first(7)}, false), 4);
+  cache.clear();
+  EXPECT_EQ(cache.num_entries(), 0);
+  EXPECT_EQ(pool.num_free(), pool.num_pages());
+  EXPECT_EQ(pool.num_unused(), 0);
+}
+
 /// Rows of few different tokens come, claim, wait, compute, give up and end at random in a pool
 /// that is too small for them. Pages stand for their contents: the whole prefix that was computed
 /// into them.

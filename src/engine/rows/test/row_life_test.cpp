@@ -216,7 +216,14 @@ class Simulation {
                &adapters_, testing::random_int(0, 4) == 0 ? nullptr : &prefixes_,
                testing::random_int(0, 3) == 0 ? nullptr : &shelf_),
         has_two_paths_(has_two_paths),
-        chunk_(testing::random_int(1, 20)) {}
+        chunk_(testing::random_int(1, 20)) {
+    if (has_two_paths) return;
+    prefixes_.set_copy_page([this](PageId from, PageId to) {
+      const auto page = [this](PageId id) { return values_.begin() + int64_t(id) * kPageSize; };
+      std::copy_n(page(from), kPageSize, page(to));
+      ++copied_pages;
+    });
+  }
 
   void run(int64_t num_jobs) {
     int64_t num_idle = 0;
@@ -256,6 +263,7 @@ class Simulation {
   }
 
   static inline int64_t num_steps = 0, parkings = 0, cached_tokens = 0, restored_tokens = 0;
+  static inline int64_t copied_pages = 0;
 
  private:
   static constexpr int64_t kPageSize = SimulatedShelf::kPageSize;
@@ -370,6 +378,7 @@ TEST(RowLife, RandomRequestsEndWithTheTokensThatTheyHaveAlone) {
   EXPECT_GT(Simulation::parkings, 500);
   EXPECT_GT(Simulation::cached_tokens, 2000);
   EXPECT_GT(Simulation::restored_tokens, 1000);
+  EXPECT_GT(Simulation::copied_pages, 100);
 }
 
 }  // namespace

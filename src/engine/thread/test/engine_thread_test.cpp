@@ -338,10 +338,12 @@ TEST_F(EngineThreadTest, TheCacheIsResetBeforeWhatIsSubmittedLater) {
     return take_all(*queue).at(id).cached_tokens;
   };
   EXPECT_EQ(cached(), 0);
-  EXPECT_EQ(cached(), 8) << "two pages of 4 tokens";
+  // On a GPU two pages of 4 tokens, on the CPU also the next token.
+  const int64_t found = testing::is_on_cpu() ? 9 : 8;
+  EXPECT_EQ(cached(), found);
   thread.reset_prefix_cache();
   EXPECT_EQ(cached(), 0);
-  EXPECT_EQ(cached(), 8);
+  EXPECT_EQ(cached(), found);
   thread.reset_prefix_cache();  // of an engine without work, too
   EXPECT_EQ(thread.call([](Engine& e) { return e.load().num_cached_pages; }), 0);
   thread.stop();
