@@ -162,10 +162,14 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
       "On a GPU: host memory for pages that it has no room for, such as 20G; 0: none; auto: a "
       "quarter of the free memory");
   group.value("--kv-cache-dir", engine.kv_cache_dir, "DIR",
-              "Folder in which the prefix cache outlives the program, on the CPU: a later one of "
-              "the same model and options finds it");
+              "Folder in which the prefix cache outlives the program: a later one of the same "
+              "model and options finds it");
   add_size("--kv-disk-memory", engine.kv_disk_memory,
            "Disk that --kv-cache-dir may take, such as 20G; auto: a quarter of what is free");
+  command
+      .add_flag("--kv-disk-salted", engine.kv_disk_salted,
+                "Keeps in --kv-cache-dir what requests with a cache_salt have computed, too")
+      ->group("Engine");
   group
       .value("--admit", engine.admit, "WHEN",
              "When a row starts: now, as soon as the pages of its prompt and a few more are free; "

@@ -78,6 +78,7 @@ typedef struct heddle_engine_options {
   int64_t kv_host_memory; /* -1: on a GPU a quarter of what is available; host memory for pages */
   heddle_string kv_cache_dir; /* {NULL, 0}: none; a folder in which its pages outlive the engine */
   int64_t kv_disk_memory;     /* 0: a quarter of the disk that is free; bytes of that folder */
+  bool kv_disk_salted;        /* false; true: pages of requests with a salt go there, too */
   heddle_string admit;        /* {NULL, 0}: "now"; "longest": no request is ever parked */
   heddle_string kv_type;      /* {NULL, 0}: "f32", on a GPU as activations; "f16", "bf16" */
   heddle_string weights;      /* {NULL, 0}: as they are stored; "q8_0", ...: packed when loaded */

@@ -58,9 +58,10 @@ class LLM:
             depends on it.
         kv_host_memory: Bytes of host memory for pages that a GPU has no room for; None: a quarter of
             what is available, 0: none. On the CPU none.
-        kv_cache_dir: A folder in which these keys and values outlive the process, on the CPU
+        kv_cache_dir: A folder in which these keys and values outlive the process
             (docs/prefix_cache.md); None: none.
         kv_disk_memory: Bytes that its files may take; 0: a quarter of what the disk has free.
+        kv_disk_salted: Whether pages of requests with a cache_salt go there, too.
         admit: When a waiting prompt starts: "now", where the pages of the prompt and a few more are
             free, so that the youngest may be parked later; "longest", where those of the longest
             answer are free, too.
@@ -103,6 +104,7 @@ class LLM:
         kv_host_memory: int | None = None,
         kv_cache_dir: str | os.PathLike[str] | None = None,
         kv_disk_memory: int = 0,
+        kv_disk_salted: bool = False,
         admit: str = "now",
         kv_type: str = "",
         weights: str = "",
@@ -136,6 +138,7 @@ class LLM:
                 -1 if kv_host_memory is None else kv_host_memory,
                 "" if kv_cache_dir is None else os.fspath(kv_cache_dir),
                 kv_disk_memory,
+                kv_disk_salted,
                 admit,
                 kv_type,
                 weights,

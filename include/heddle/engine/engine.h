@@ -43,13 +43,16 @@ struct EngineOptions {
   /// -1: a quarter of what is available, and no more than four times the KV cache. On the CPU none.
   int64_t kv_host_memory = -1;
   /// A folder in which pages of the prefix cache outlive the engine: a later one of the same
-  /// program, model and options on the same processor finds them. Empty: none. On the CPU alone. It
-  /// is made where it is missing, with a mode of 0700; pages of requests with a salt do not go
-  /// there. One engine at a time has it, a second one goes on without.
+  /// program, model and options on the same processor or kind of GPU finds them. Empty: none. It is
+  /// made where it is missing, with a mode of 0700. One engine at a time has it, a second one goes
+  /// on without.
   std::string kv_cache_dir{};
   /// Bytes that the files in it may take. 0: a quarter of what its file system has free when the
   /// engine is made, with what they take already.
   int64_t kv_disk_memory = 0;
+  /// Whether pages of requests with a salt go there, too. Only requests with the same salt find
+  /// them, but they are on disk as they are in memory.
+  bool kv_disk_salted = false;
   /// When a waiting request starts: "now" (empty), where the pages of its prompt and a few more are
   /// free; when pages run out later, the youngest requests are parked. "longest": where those of
   /// its longest answer are free, too, so that none is ever parked; a model whose rotation depends

@@ -123,6 +123,7 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
       .kv_host_memory = given.kv_host_memory,
       .kv_cache_dir = string_of("options.kv_cache_dir", given.kv_cache_dir, kMaxPath),
       .kv_disk_memory = given.kv_disk_memory,
+      .kv_disk_salted = given.kv_disk_salted,
       .admit = string_of("options.admit", given.admit, kMaxName),
       .kv_type = string_of("options.kv_type", given.kv_type, kMaxName),
       .weights = string_of("options.weights", given.weights, kMaxName),

@@ -156,6 +156,7 @@ void heddle_engine_options_init(heddle_engine_options* options) {
               .kv_host_memory = defaults.kv_host_memory,
               .kv_cache_dir = {nullptr, 0},
               .kv_disk_memory = defaults.kv_disk_memory,
+              .kv_disk_salted = defaults.kv_disk_salted,
               .admit = {nullptr, 0},
               .kv_type = {nullptr, 0},
               .weights = {nullptr, 0},

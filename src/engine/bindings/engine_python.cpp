@@ -109,8 +109,8 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
                          int64_t num_threads, int64_t page_size, int64_t prefill_chunk,
                          int64_t max_context, int64_t kv_memory, bool prefix_cache,
                          int64_t kv_host_memory, std::string kv_cache_dir, int64_t kv_disk_memory,
-                         std::string admit, std::string kv_type, std::string weights,
-                         std::string adapter_dir, int64_t adapter_memory,
+                         bool kv_disk_salted, std::string admit, std::string kv_type,
+                         std::string weights, std::string adapter_dir, int64_t adapter_memory,
                          int64_t adapter_host_memory, int64_t max_batch_adapters,
                          int64_t max_batch_adapter_bytes, std::string generation_config) {
   return {.model_path = std::move(model),
@@ -125,6 +125,7 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
           .kv_host_memory = kv_host_memory,
           .kv_cache_dir = std::move(kv_cache_dir),
           .kv_disk_memory = kv_disk_memory,
+          .kv_disk_salted = kv_disk_salted,
           .admit = std::move(admit),
           .kv_type = std::move(kv_type),
           .weights = std::move(weights),
@@ -320,24 +321,27 @@ void bind_queue(nb::module_& m) {
           [](PythonEngine* self, std::string model, std::string device, int64_t max_batch,
              int64_t num_threads, int64_t page_size, int64_t prefill_chunk, int64_t max_context,
              int64_t kv_memory, bool prefix_cache, int64_t kv_host_memory, std::string kv_cache_dir,
-             int64_t kv_disk_memory, std::string admit, std::string kv_type, std::string weights,
-             std::string adapter_dir, int64_t adapter_memory, int64_t adapter_host_memory,
-             int64_t max_batch_adapters, int64_t max_batch_adapter_bytes,
-             std::string generation_config, const nb::object& on_load) {
+             int64_t kv_disk_memory, bool kv_disk_salted, std::string admit, std::string kv_type,
+             std::string weights, std::string adapter_dir, int64_t adapter_memory,
+             int64_t adapter_host_memory, int64_t max_batch_adapters,
+             int64_t max_batch_adapter_bytes, std::string generation_config,
+             const nb::object& on_load) {
             load(self,
                  options_of(std::move(model), std::move(device), max_batch, num_threads, page_size,
                             prefill_chunk, max_context, kv_memory, prefix_cache, kv_host_memory,
-                            std::move(kv_cache_dir), kv_disk_memory, std::move(admit),
-                            std::move(kv_type), std::move(weights), std::move(adapter_dir),
-                            adapter_memory, adapter_host_memory, max_batch_adapters,
-                            max_batch_adapter_bytes, std::move(generation_config)),
+                            std::move(kv_cache_dir), kv_disk_memory, kv_disk_salted,
+                            std::move(admit), std::move(kv_type), std::move(weights),
+                            std::move(adapter_dir), adapter_memory, adapter_host_memory,
+                            max_batch_adapters, max_batch_adapter_bytes,
+                            std::move(generation_config)),
                  on_load);
           },
           "model"_a, "device"_a, "max_batch"_a, "num_threads"_a, "page_size"_a, "prefill_chunk"_a,
           "max_context"_a, "kv_memory"_a, "prefix_cache"_a, "kv_host_memory"_a, "kv_cache_dir"_a,
-          "kv_disk_memory"_a, "admit"_a, "kv_type"_a, "weights"_a, "adapter_dir"_a = "",
-          "adapter_memory"_a = 0, "adapter_host_memory"_a = 0, "max_batch_adapters"_a = 0,
-          "max_batch_adapter_bytes"_a = 0, "generation_config"_a = "", "on_load"_a = nb::none())
+          "kv_disk_memory"_a, "kv_disk_salted"_a, "admit"_a, "kv_type"_a, "weights"_a,
+          "adapter_dir"_a = "", "adapter_memory"_a = 0, "adapter_host_memory"_a = 0,
+          "max_batch_adapters"_a = 0, "max_batch_adapter_bytes"_a = 0, "generation_config"_a = "",
+          "on_load"_a = nb::none())
       .def("close", &PythonEngine::close)
       .def(
           "submit",

@@ -62,14 +62,15 @@ void complete_disk_memory(EngineOptions& options, Device device,
   if (options.kv_cache_dir.empty()) {
     HEDDLE_CHECK(options.kv_disk_memory == 0, "kv_disk_memory is ", options.kv_disk_memory,
                  ", but there is no kv_cache_dir (--kv-cache-dir)");
+    HEDDLE_CHECK(!options.kv_disk_salted,
+                 "kv_disk_salted is set, but there is no kv_cache_dir (--kv-cache-dir)");
     return;
   }
   HEDDLE_CHECK(options.prefix_cache, "kv_cache_dir is ", files::quote(options.kv_cache_dir),
                ", but the prefix cache is turned off");
-  if (device.type != DeviceType::kCpu) {
-    throw_error(ErrorCode::kUnsupported, "kv_cache_dir is ", files::quote(options.kv_cache_dir),
-                ", which engines on the CPU alone have; leave it out on ", device);
-  }
+  HEDDLE_CHECK(device.type == DeviceType::kCpu || options.kv_host_memory != 0, "kv_cache_dir is ",
+               files::quote(options.kv_cache_dir),
+               ", but pages of a GPU go there through host memory, and kv_host_memory is 0");
   if (keys_depend_on_length(config)) {
     throw_error(ErrorCode::kUnsupported, "kv_cache_dir is ", files::quote(options.kv_cache_dir),
                 ", but this model's keys depend on the length of a prompt, so none can be kept for "

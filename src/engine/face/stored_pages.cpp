@@ -6,6 +6,7 @@
 
 #include "heddle/core/error.h"
 
+#include "core/device_name.h"
 #include "engine/face/engine_options.h"
 #include "engine/options/available_memory.h"
 #include "engine/options/program_digest.h"
@@ -18,6 +19,14 @@ std::string text_of(const Digest& digest) {
   return std::to_string(digest.high) + "-" + std::to_string(digest.low);
 }
 
+/// What the selection of kernels reads of a device.
+std::string name_of_processor(const ExecContext& ctx) {
+  if (ctx.device.type == DeviceType::kCpu) return processor_name();
+  return device_name(ctx.device) + ", compute capability " +
+         std::to_string(ctx.info.compute_capability) + ", " + std::to_string(ctx.info.num_sms) +
+         " multiprocessors";
+}
+
 /// The store of EngineOptions::kv_cache_dir; nullptr where the options have none.
 std::unique_ptr<PageStore> open_page_store(const EngineOptions& options,
                                            const model::ModelFiles& files,
@@ -26,14 +35,15 @@ std::unique_ptr<PageStore> open_page_store(const EngineOptions& options,
   HEDDLE_CHECK(!files.file_paths().empty(), "kv_cache_dir needs a model that has files");
   PageIdentity identity;
   identity.add("program", text_of(program_digest()));
-  identity.add("processor", processor_name());
+  identity.add("processor", name_of_processor(runner.exec()));
   identity.add("model", text_of(model::digest_of_files(runner.exec(), files.file_paths())));
   identity.add("weights", options.weights);
   identity.add("kv_type", name(runner.kv_dtype()));
   return std::make_unique<PageStore>(PageStoreOptions{.dir = options.kv_cache_dir,
                                                       .max_bytes = options.kv_disk_memory,
                                                       .page_bytes = runner.page_bytes(),
-                                                      .page_size = options.page_size},
+                                                      .page_size = options.page_size,
+                                                      .takes_salted = options.kv_disk_salted},
                                      identity, options.on_warning);
 }
 
@@ -52,7 +62,8 @@ int64_t host_bytes(const EngineOptions& options, const ModelRunner& runner) {
   return std::min(options.kv_host_memory, available);
 }
 
-std::unique_ptr<HostTier> open_host_tier(const EngineOptions& options, const ModelRunner& runner) {
+std::unique_ptr<HostTier> open_host_tier(const EngineOptions& options, const ModelRunner& runner,
+                                         std::unique_ptr<PageStore> below) {
   const int64_t num_pages = host_bytes(options, runner) / runner.page_bytes();
   PinnedPages pages(runner.exec(), num_pages, runner.page_bytes());
   const int64_t num_wanted = std::max(options.kv_host_memory / runner.page_bytes(), num_pages);
@@ -63,8 +74,9 @@ std::unique_ptr<HostTier> open_host_tier(const EngineOptions& options, const Mod
                        " bytes that copies of a GPU reach; the engine goes on with these");
   }
   if (pages.num_pages() == 0) return nullptr;
-  return std::make_unique<HostTier>(std::move(pages), std::make_unique<DeviceCopier>(runner.exec()),
-                                    [&runner](PageId page) { return runner.bytes_of(page); });
+  return std::make_unique<HostTier>(
+      std::move(pages), std::make_unique<DeviceCopier>(runner.exec()),
+      [&runner](PageId page) { return runner.bytes_of(page); }, std::move(below));
 }
 
 }  // namespace
@@ -90,8 +102,13 @@ StoredPages open_stored_pages(const EngineOptions& options, const model::ModelFi
   const bool shares = options.prefix_cache && !keys_depend_on_length(files.config());
   const bool parks = options.admit == "now";
   StoredPages pages;
-  if (shares && !has_host) pages.disk = open_page_store(options, files, runner);
-  if (has_host && (shares || parks)) pages.host = open_host_tier(options, runner);
+  std::unique_ptr<PageStore> disk;
+  if (shares) disk = open_page_store(options, files, runner);
+  if (has_host && (shares || parks)) {
+    pages.host = open_host_tier(options, runner, std::move(disk));
+  } else {
+    pages.disk = std::move(disk);
+  }
   return pages;
 }
 

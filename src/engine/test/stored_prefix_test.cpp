@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/face/made_engine.h"
 #include "engine/test/tiny_adapter.h"
 #include "engine/test/tiny_model.h"
 #include "expect_error.h"
@@ -21,15 +22,21 @@ namespace fs = std::filesystem;
 namespace llama = model::llama;
 using model::ref::Llama;
 
-class StoredPrefixes : public ::testing::Test {
+/// The folder of the CPU, and the one below the host memory of a GPU: on the CPU both, since an
+/// engine there can be made as on a GPU.
+class StoredPrefixes : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    if (!testing::is_on_cpu()) GTEST_SKIP() << "engines on the CPU alone have the folder";
+    if (!testing::is_on_cpu() && !is_as_on_gpu()) GTEST_SKIP() << "of the CPU alone";
   }
+  static bool is_as_on_gpu() { return GetParam(); }
   Engine engine_with(EngineOptions options) {
     options.page_size = 4;
+    options.model_path = model.path();
+    options.num_threads = 2;
+    options.device = testing::test_device();
     options.on_warning = [this](const std::string& text) { warnings.push_back(text); };
-    Engine made = model.engine(options);
+    Engine made = open_engine(options, {.as_on_gpu = is_as_on_gpu()});
     (void)made.add_adapter("a", a.folder.path().string());
     return made;
   }
@@ -69,7 +76,9 @@ class StoredPrefixes : public ::testing::Test {
   std::optional<Engine> cold_;
 };
 
-TEST_F(StoredPrefixes, ALaterEngineFindsThem) {
+INSTANTIATE_TEST_SUITE_P(AsOnGpu, StoredPrefixes, ::testing::Bool());
+
+TEST_P(StoredPrefixes, ALaterEngineFindsThem) {
   const Request request = request_of(testing::random_tokens(37)),
                 adapted = request_of(*request.token_ids, "a");
   for (int i = 0; i < 3; ++i) {
@@ -82,7 +91,7 @@ TEST_F(StoredPrefixes, ALaterEngineFindsThem) {
   EXPECT_TRUE(warnings.empty());
 }
 
-TEST_F(StoredPrefixes, AnAnswerIsTheBeginningOfTheNextTurn) {
+TEST_P(StoredPrefixes, AnAnswerIsTheBeginningOfTheNextTurn) {
   Request request = request_of(testing::random_tokens(10));
   std::vector<int32_t> answer;
   {
@@ -91,25 +100,32 @@ TEST_F(StoredPrefixes, AnAnswerIsTheBeginningOfTheNextTurn) {
   }
   request.token_ids->insert(request.token_ids->end(), answer.begin(), answer.end());
   Engine engine = stored_engine();
-  EXPECT_EQ(run(engine, request), 12) << "10 tokens and five that were drawn and computed";
+  const int64_t of_prompt = 8, with_drawn = 12;  // 10 tokens, five were drawn and computed
+  EXPECT_EQ(run(engine, request), is_as_on_gpu() ? of_prompt : with_drawn);
 }
 
-TEST_F(StoredPrefixes, PagesThatMemoryHasNoRoomForComeBack) {
+TEST_P(StoredPrefixes, PagesThatMemoryHasNoRoomForComeBack) {
   Engine probe = engine_with({.max_batch = 1});
   const int64_t page_bytes = probe.options().kv_memory / probe.load().num_pages;
-  Engine engine = stored_engine({.max_batch = 2, .kv_memory = 12 * page_bytes});
+  Engine engine = stored_engine({.max_batch = 2,
+                                 .kv_memory = 12 * page_bytes,
+                                 .kv_host_memory = is_as_on_gpu() ? 12 * page_bytes : -1});
   std::vector<Request> requests;
   for (int i = 0; i < 6; ++i) requests.push_back(request_of(testing::random_tokens(25)));
   for (const Request& request : requests) EXPECT_EQ(run(engine, request), 0);
-  // 25 tokens and the five of the answer that were computed fill seven pages. One that is not
+  // 25 tokens fill six pages, with the five of the answer that were computed seven. One that is not
   // written yet cannot be read.
-  for (int i = 0; engine.load().num_disk_pages < 6 * 7 && i < 1000; ++i) {
+  const int64_t num_pages = 6 * (is_as_on_gpu() ? 6 : 7);
+  for (int i = 0; engine.load().num_disk_pages < num_pages && i < 1000; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    (void)run(engine, request_of({1, 2}));  // pages of a GPU are passed on between steps
   }
+  EXPECT_EQ(engine.load().num_disk_pages, num_pages);
   for (const Request& request : requests) EXPECT_EQ(run(engine, request), 24);
+  EXPECT_GT(engine.stats().disk_tokens, 3 * 24);
 }
 
-TEST_F(StoredPrefixes, SeveralRequestsWaitForOneRead) {
+TEST_P(StoredPrefixes, SeveralRequestsWaitForOneRead) {
   const std::vector<int32_t> shared = testing::random_tokens(30);
   {
     Engine engine = stored_engine();
@@ -131,7 +147,7 @@ TEST_F(StoredPrefixes, SeveralRequestsWaitForOneRead) {
 }
 
 /// Those are read that were begun; the request is gone.
-TEST_F(StoredPrefixes, ARequestMayEndWhileItsPagesAreRead) {
+TEST_P(StoredPrefixes, ARequestMayEndWhileItsPagesAreRead) {
   const Request request = request_of(testing::random_tokens(57));
   {
     Engine engine = stored_engine();
@@ -148,7 +164,7 @@ TEST_F(StoredPrefixes, ARequestMayEndWhileItsPagesAreRead) {
   }
 }
 
-TEST_F(StoredPrefixes, SaltedPagesStayInMemory) {
+TEST_P(StoredPrefixes, SaltedPagesStayInMemory) {
   Request request = request_of(testing::random_tokens(20));
   request.cache_salt = "tenant";
   for (int i = 0; i < 2; ++i) {
@@ -158,7 +174,20 @@ TEST_F(StoredPrefixes, SaltedPagesStayInMemory) {
   }
 }
 
-TEST_F(StoredPrefixes, AResetForgetsTheFolderToo) {
+TEST_P(StoredPrefixes, SaltedPagesGoThereWhereThatIsAskedFor) {
+  Request request = request_of(testing::random_tokens(20));
+  for (int i = 0; i < 3; ++i) {
+    Engine engine = stored_engine({.kv_disk_salted = true});
+    for (const char* salt : {"tenant", "another", ""}) {
+      request.cache_salt = salt;
+      EXPECT_EQ(run(engine, request), i == 0 ? 0 : 16) << salt;
+    }
+    request.cache_salt = "a third, in engine " + std::to_string(i);
+    EXPECT_EQ(run(engine, request), 0);
+  }
+}
+
+TEST_P(StoredPrefixes, AResetForgetsTheFolderToo) {
   const Request request = request_of(testing::random_tokens(20));
   {
     Engine engine = stored_engine();
@@ -169,7 +198,8 @@ TEST_F(StoredPrefixes, AResetForgetsTheFolderToo) {
   EXPECT_EQ(run(engine, request), 0);
 }
 
-TEST_F(StoredPrefixes, WhatOtherEnginesHaveComputedIsNotTaken) {
+TEST_P(StoredPrefixes, WhatOtherEnginesHaveComputedIsNotTaken) {
+  if (!testing::is_on_cpu()) GTEST_SKIP() << "a GPU's cache has the type of the activations";
   const Request request = request_of(testing::random_tokens(20));
   for (const char* kv_type : {"f16", "bf16"}) {
     Engine engine = stored_engine({.kv_type = kv_type});
@@ -181,7 +211,7 @@ TEST_F(StoredPrefixes, WhatOtherEnginesHaveComputedIsNotTaken) {
 }
 
 /// Whichever byte is another one: a page has the bits of a cold run or is computed.
-TEST_F(StoredPrefixes, DamagedFilesChangeNoBit) {
+TEST_P(StoredPrefixes, DamagedFilesChangeNoBit) {
   const Request request = request_of(testing::random_tokens(45));
   {
     Engine engine = stored_engine();
@@ -208,11 +238,16 @@ TEST_F(StoredPrefixes, DamagedFilesChangeNoBit) {
   EXPECT_LT(num_found, 12 * 44);
 }
 
-TEST_F(StoredPrefixes, WhatCannotBeIsRefusedByName) {
+TEST_P(StoredPrefixes, WhatCannotBeIsRefusedByName) {
   testing::expect_invalid({"kv_cache_dir", "prefix cache is turned off"},
                           [&] { (void)stored_engine({.prefix_cache = false}); });
   testing::expect_invalid({"kv_disk_memory is 5", "no kv_cache_dir"},
                           [&] { (void)engine_with({.kv_disk_memory = 5}); });
+  testing::expect_invalid({"kv_disk_salted is set", "no kv_cache_dir"},
+                          [&] { (void)engine_with({.kv_disk_salted = true}); });
+  if (testing::is_on_cpu()) return;
+  testing::expect_invalid({"kv_cache_dir", "through host memory", "kv_host_memory is 0"},
+                          [&] { (void)stored_engine({.kv_host_memory = 0}); });
 }
 
 }  // namespace
