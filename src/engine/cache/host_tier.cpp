@@ -22,11 +22,12 @@ PageSecret secret_of(const PageStore* below) {
 }  // namespace
 
 HostTier::HostTier(PinnedPages memory, std::unique_ptr<PageCopier> copier, BytesOf bytes_of,
-                   std::unique_ptr<PageStore> below)
+                   std::unique_ptr<PageStore> below, int64_t max_reads)
     : memory_(std::move(memory)),
       copier_(std::move(copier)),
       bytes_of_(std::move(bytes_of)),
       below_(std::move(below)),
+      max_reads_(max_reads),
       secret_(secret_of(below_.get())),
       index_(memory_.num_pages(), secret_),
       filled_(static_cast<size_t>(memory_.num_pages())) {}
@@ -165,7 +166,7 @@ std::optional<PageRead> HostTier::begin_read(StoredPage page, std::span<std::byt
 /// Of a page that is on disk and not being read, into a slot that no page has yet.
 bool HostTier::begin_disk_read(Entry& entry, Incoming& read) {
   const bool is_on_disk = entry.state == State::kQueued && entry.below != StoredPage::kRoot;
-  if (!is_on_disk || entry.num_readers > 0) return false;
+  if (!is_on_disk || entry.num_readers > 0 || num_disk_reads_ == below_->max_reads()) return false;
   const std::optional<int64_t> slot = index_.take_slot();
   if (!slot) return false;
   read.slot = *slot;
@@ -176,13 +177,22 @@ bool HostTier::begin_disk_read(Entry& entry, Incoming& read) {
   } catch (const std::exception&) {
     fail();
   }
-  if (!read.from_disk) index_.give_back(*slot);
+  if (read.from_disk) {
+    ++num_disk_reads_;
+  } else {
+    index_.give_back(*slot);
+  }
   return read.from_disk.has_value();
+}
+
+HostTier::Copy HostTier::copy_in(std::byte* to, int64_t slot) {
+  const Copy filled = filled_[static_cast<size_t>(slot)];
+  return copier_->copy_in(to, memory_[slot], filled, std::exchange(follows_steps_, false));
 }
 
 void HostTier::copy_in(Incoming& read, int64_t slot) {
   try {
-    read.copy = copier_->copy_in(read.to.data(), memory_[slot], filled_[static_cast<size_t>(slot)]);
+    read.copy = copy_in(read.to.data(), slot);
   } catch (const std::exception&) {
     read.has_failed = true;
     fail();
@@ -195,6 +205,7 @@ void HostTier::finish_disk_read(const FinishedRead& finished) {
   });
   Incoming& read = *place;
   read.from_disk.reset();
+  --num_disk_reads_;
   Entry* const entry = index_.find(read.id);
   if (entry != nullptr && finished.is_good) {
     index_.set_written(*entry, read.slot);
@@ -226,7 +237,9 @@ std::optional<FinishedRead> HostTier::next_finished() {
   return result;
 }
 
+/// Before each step, and before its reads are begun.
 std::optional<FinishedRead> HostTier::poll() {
+  follows_steps_ = true;
   try {
     collect_outgoing();
   } catch (const std::exception&) {

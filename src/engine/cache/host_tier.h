@@ -35,9 +35,11 @@ struct HostTierStats {
 class HostTier final : public PageTier, public PageShelf {
  public:
   using BytesOf = std::function<std::span<std::byte>(PageId)>;
+  /// What is copied in during some steps, so that the copies do not end before others are begun.
+  static constexpr int64_t kMaxReads = 512;
   /// below: nullptr where there is none. bytes_of: where a page of the pool lies on the device.
   HostTier(PinnedPages memory, std::unique_ptr<PageCopier> copier, BytesOf bytes_of,
-           std::unique_ptr<PageStore> below = nullptr);
+           std::unique_ptr<PageStore> below = nullptr, int64_t max_reads = kMaxReads);
   /// Waits for the copies; pages that are not in the store are written to it, for a while.
   ~HostTier() override;
   HostTier(const HostTier&) = delete;
@@ -51,6 +53,7 @@ class HostTier final : public PageTier, public PageShelf {
   std::optional<StoredPage> write(const PageContent& content,
                                   std::span<const std::byte> page) override;
   void before_reuse(const std::byte* page) noexcept override;
+  [[nodiscard]] int64_t max_reads() const override { return max_reads_; }
   [[nodiscard]] std::optional<PageRead> begin_read(StoredPage page,
                                                    std::span<std::byte> to) override;
   [[nodiscard]] std::optional<FinishedRead> poll() override;
@@ -98,6 +101,7 @@ class HostTier final : public PageTier, public PageShelf {
   [[nodiscard]] Entry* queue(const PageContent& content, Entry* entry) noexcept;
   [[nodiscard]] std::optional<StoredPage> stored_parent(const PageContent& content);
   void copy_out(int64_t slot, const std::byte* page, StoredPage id, bool after_steps);
+  [[nodiscard]] Copy copy_in(std::byte* to, int64_t slot);
   void copy_in(Incoming& read, int64_t slot);
   [[nodiscard]] bool begin_disk_read(Entry& entry, Incoming& read);
   void finish_disk_read(const FinishedRead& finished);
@@ -111,6 +115,7 @@ class HostTier final : public PageTier, public PageShelf {
   std::unique_ptr<PageCopier> copier_;
   BytesOf bytes_of_;
   std::unique_ptr<PageStore> below_;
+  int64_t max_reads_;
   PageSecret secret_{};
   PageIndex index_;
   std::vector<Copy> filled_;       // [slots]: the last copy to each
@@ -120,8 +125,9 @@ class HostTier final : public PageTier, public PageShelf {
   std::vector<StoredPage> found_on_disk_;  // and not read yet
   std::unordered_map<Saved, Parked> parked_;
   uint64_t next_read_ = 1, next_saved_ = 1;
-  int64_t num_parked_pages_ = 0;
-  bool has_failed_ = false;  // a copy: nothing more is kept or found
+  int64_t num_parked_pages_ = 0, num_disk_reads_ = 0;
+  bool follows_steps_ = true;  // the next copy in: steps may have been launched since the last one
+  bool has_failed_ = false;    // a copy: nothing more is kept or found
 };
 
 }  // namespace heddle

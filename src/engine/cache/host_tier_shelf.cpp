@@ -38,11 +38,10 @@ PageShelf::Saved HostTier::save(std::span<const PageId> pages) noexcept {
 bool HostTier::begin_restore(Saved saved, std::span<const PageId> pages) noexcept {
   if (has_failed_) return false;
   Parked& parked = parked_.at(saved);
+  follows_steps_ = true;
   try {
     for (size_t i = 0; i < pages.size(); ++i) {
-      const int64_t slot = parked.slots[i];
-      parked.last = copier_->copy_in(bytes_of_(pages[i]).data(), memory_[slot],
-                                     filled_[static_cast<size_t>(slot)]);
+      parked.last = copy_in(bytes_of_(pages[i]).data(), parked.slots[i]);
     }
     return true;
   } catch (const std::exception&) {

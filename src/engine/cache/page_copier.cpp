@@ -56,11 +56,11 @@ PageCopier::Copy DeviceCopier::copy_out(std::span<std::byte> to, const std::byte
   return finish(Way::kOut, std::move(done));
 }
 
-PageCopier::Copy DeviceCopier::copy_in(std::byte* to, std::span<const std::byte> from,
-                                       Copy filled) {
+PageCopier::Copy DeviceCopier::copy_in(std::byte* to, std::span<const std::byte> from, Copy filled,
+                                       bool after_steps) {
   const ScopedDevice on_device(steps_.device);
   DeviceEvent done = event();
-  follow_steps(in_);
+  if (after_steps) follow_steps(in_);
   if (!is_done(filled)) mark(filled).hold(context(in_));
   begin_copy_from_host(context(in_), to, from);
   return finish(Way::kIn, std::move(done));

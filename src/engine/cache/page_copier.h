@@ -25,9 +25,10 @@ class PageCopier {
   /// Begins a copy to the host of bytes that steps have written which are done; with after_steps,
   /// of what those write that were launched.
   virtual Copy copy_out(std::span<std::byte> to, const std::byte* from, bool after_steps) = 0;
-  /// Begins a copy to the device, over what the steps that were launched still read, of bytes that
-  /// `filled` has written.
-  virtual Copy copy_in(std::byte* to, std::span<const std::byte> from, Copy filled) = 0;
+  /// Begins a copy to the device of bytes that `filled` has written; with after_steps, over what
+  /// the steps that were launched still read or write, as do the copies in that follow it.
+  virtual Copy copy_in(std::byte* to, std::span<const std::byte> from, Copy filled,
+                       bool after_steps) = 0;
   [[nodiscard]] virtual bool is_done(Copy copy) = 0;
   virtual void wait(Copy copy) = 0;
   /// Steps that are launched from here on begin after the copy.
@@ -46,7 +47,8 @@ class DeviceCopier final : public PageCopier {
   explicit DeviceCopier(const ExecContext& steps);
 
   Copy copy_out(std::span<std::byte> to, const std::byte* from, bool after_steps) override;
-  Copy copy_in(std::byte* to, std::span<const std::byte> from, Copy filled) override;
+  Copy copy_in(std::byte* to, std::span<const std::byte> from, Copy filled,
+               bool after_steps) override;
   [[nodiscard]] bool is_done(Copy copy) override;
   void wait(Copy copy) override;
   void hold_steps(Copy copy) override;

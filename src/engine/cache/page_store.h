@@ -77,6 +77,8 @@ class PageStore final : public PageTier {
   /// Whether the queue has room for a page.
   [[nodiscard]] bool has_room() const;
 
+  static constexpr int64_t kMaxReads = 64;
+  [[nodiscard]] int64_t max_reads() const override { return kMaxReads; }
   [[nodiscard]] std::optional<PageRead> begin_read(StoredPage page,
                                                    std::span<std::byte> to) override;
   [[nodiscard]] std::optional<FinishedRead> poll() override;

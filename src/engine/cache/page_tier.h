@@ -44,6 +44,8 @@ class PageTier {
   /// from here on waits for those who still read them.
   virtual void before_reuse(const std::byte* /*page*/) noexcept {}
 
+  /// Reads that are worth their wait when so many were begun: those of others come after them.
+  [[nodiscard]] virtual int64_t max_reads() const = 0;
   /// Begins to fill `to`, which must stay until poll() or wait() has the read. Nothing where the
   /// page is not readable (any more).
   [[nodiscard]] virtual std::optional<PageRead> begin_read(StoredPage page,

@@ -90,6 +90,9 @@ class PrefixCache final : private PagePool::Keeper {
   /// max_pages; they are claims until they are read. False: the store has none of them, or the pool
   /// no room.
   bool begin_read(const PrefixPlace& place, const PrefixKey& key, int64_t max_pages) noexcept;
+  /// Where the next page of the sequence is being read: begins to read those after the ones that
+  /// are, so that the store always has some to read.
+  void read_on(const PrefixPlace& place, const PrefixKey& key, int64_t max_pages) noexcept;
   /// Completes the reads that have finished.
   void poll() noexcept;
   /// Waits for one read and completes it; false: there is none.
@@ -144,12 +147,15 @@ class PrefixCache final : private PagePool::Keeper {
   /// Pages of a chain that are being read.
   struct Reading {
     std::vector<int32_t> entries{};
-    ReservedPages pages{};   // of the whole chain
-    int64_t first_page = 0;  // of these that is read
+    std::vector<PageRead> reads{};  // [entries.size()]
+    ReservedPages pages{};          // of the whole chain, with room for all that it may get
+    int64_t first_page = 0;         // of these that is read
     size_t num_finished = 0;
     uint64_t age = 0;
     bool has_failed = false;
 
+    /// The page of the sequence after those that are read.
+    [[nodiscard]] int64_t end_page() const { return first_page + std::ssize(entries); }
     [[nodiscard]] PageId page_of(size_t i) const {
       return pages.ids()[static_cast<size_t>(first_page) + i];
     }
@@ -181,10 +187,12 @@ class PrefixCache final : private PagePool::Keeper {
   [[nodiscard]] bool is_stored(int32_t entry) const;
   void write(int32_t entry, bool is_salted) noexcept;
   [[nodiscard]] bool write_one(int32_t entry) noexcept;
-  void claim_stored(Reading& reading, const PrefixPlace& place, const PrefixKey& key,
-                    int64_t end) noexcept;
-  [[nodiscard]] std::optional<ReservedPages> continue_chain(int32_t entry,
-                                                            int64_t num_new) noexcept;
+  void claim_stored(Reading& reading, int32_t before, const PrefixKey& key, int64_t end) noexcept;
+  [[nodiscard]] std::optional<ReservedPages> continue_chain(int32_t entry, int64_t num_new,
+                                                            int64_t max_pages) noexcept;
+  void begin_reads(Reading& reading) noexcept;
+  [[nodiscard]] int64_t num_being_read() const;
+  [[nodiscard]] Reading* reading_of(const PrefixPlace& place, const PrefixKey& key);
   void finish(const FinishedRead& read) noexcept;
 
   void add_unused(PageId page) noexcept override;

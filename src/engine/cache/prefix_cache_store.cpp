@@ -8,7 +8,8 @@
 namespace heddle {
 namespace {
 
-constexpr int64_t kMaxReadPages = 64;  // that are read at once for one sequence
+/// Of a sequence that begins, however many others read.
+int64_t min_reads(const PageTier& store) { return std::max<int64_t>(store.max_reads() / 8, 1); }
 
 }  // namespace
 
@@ -62,14 +63,13 @@ bool PrefixCache::write_one(int32_t entry) noexcept {
   return stored.has_value();
 }
 
-/// Claims the pages [place.num_pages, end) of the sequence that the store has.
-void PrefixCache::claim_stored(Reading& reading, const PrefixPlace& place, const PrefixKey& key,
+/// Claims pages that the store has, after the entry `before`, up to page `end` of the sequence.
+void PrefixCache::claim_stored(Reading& reading, int32_t before, const PrefixKey& key,
                                int64_t end) noexcept {
-  int32_t before = place.entry;
-  for (int64_t i = place.num_pages; i < end; ++i) {
+  while (reading.end_page() < end) {
     const std::optional<StoredPage> parent = stored_parent(before);
     if (!parent) return;
-    Wanted next = wanted(before, i, key);
+    Wanted next = wanted(before, reading.end_page(), key);
     if (lookup(next) != kNone) return;
     const std::optional<PageTier::Found> found = store_->find(content(next, *parent));
     if (!found || !found->is_readable) return;
@@ -80,15 +80,17 @@ void PrefixCache::claim_stored(Reading& reading, const PrefixPlace& place, const
   }
 }
 
-/// The pages of the entry and of all before it, and after these as many new ones; nothing where
-/// there is no room. What is read continues the former, which are not evicted meanwhile.
-std::optional<ReservedPages> PrefixCache::continue_chain(int32_t entry, int64_t num_new) noexcept {
+/// The pages of the entry and of all before it, and after these as many new ones, with room for
+/// max_pages; nothing where there is no room. What is read continues the former, which are not
+/// evicted meanwhile.
+std::optional<ReservedPages> PrefixCache::continue_chain(int32_t entry, int64_t num_new,
+                                                         int64_t max_pages) noexcept {
   try {
     std::vector<PageId> chain;
     for (; entry != kNone; entry = at(entry).parent) chain.push_back(at(entry).page);
     std::ranges::reverse(chain);
     const int64_t num_pages = std::ssize(chain) + num_new;
-    std::optional<ReservedPages> pages = pool_.reserve(num_pages, chain);
+    std::optional<ReservedPages> pages = pool_.reserve(num_pages, chain, max_pages);
     if (pages) pages->grow_to(num_pages);
     return pages;
   } catch (const std::bad_alloc&) {
@@ -96,41 +98,93 @@ std::optional<ReservedPages> PrefixCache::continue_chain(int32_t entry, int64_t 
   }
 }
 
+/// Of the entries that were claimed; those whose reads cannot be begun are no claims any more.
+void PrefixCache::begin_reads(Reading& reading) noexcept {
+  const bool have_pages = reading.end_page() <= std::ssize(reading.pages.ids());
+  while (have_pages && reading.reads.size() < reading.entries.size()) {
+    const size_t i = reading.reads.size();
+    const std::optional<PageRead> read =
+        store_->begin_read(rest(reading.entries[i]).stored, bytes_of_(reading.page_of(i)));
+    if (!read) break;
+    reading.reads.push_back(*read);
+  }
+  for (; reading.entries.size() > reading.reads.size(); reading.entries.pop_back()) {
+    remove(reading.entries.back());
+  }
+}
+
+int64_t PrefixCache::num_being_read() const {
+  int64_t count = 0;
+  for (const Reading& each : readings_) {
+    count += std::ssize(each.entries) - static_cast<int64_t>(each.num_finished);
+  }
+  return count;
+}
+
 bool PrefixCache::begin_read(const PrefixPlace& place, const PrefixKey& key,
                              int64_t max_pages) noexcept {
-  if (store_ == nullptr || !is_valid(place)) return false;
+  if (store_ == nullptr || !is_valid(place) || max_pages <= place.num_pages) return false;
   if (key.salt != Digest{} && !store_->takes_salted()) return false;
-  const int64_t num_wanted =
-      std::min({max_pages - place.num_pages, kMaxReadPages, pool_.num_free()});
-  Reading reading{.first_page = place.num_pages, .age = age_};
+  const int64_t least = min_reads(*store_), num_free = pool_.num_free();
+  const int64_t ahead = std::max(least, store_->max_reads() - num_being_read());
+  const int64_t room = std::min(num_free, std::max(least, num_free / 2));
   std::list<Reading> one;
   try {
-    reading.entries.reserve(static_cast<size_t>(std::max<int64_t>(num_wanted, 0)));
-    one.push_back(std::move(reading));
+    Reading& made = one.emplace_back(Reading{.first_page = place.num_pages, .age = age_});
+    made.entries.reserve(static_cast<size_t>(max_pages - place.num_pages));
+    made.reads.reserve(made.entries.capacity());
   } catch (const std::bad_alloc&) {
     return false;
   }
   Reading& to = one.front();
-  claim_stored(to, place, key, place.num_pages + num_wanted);
-  std::optional<ReservedPages> pages = continue_chain(place.entry, std::ssize(to.entries));
-  size_t num_begun = 0;
-  if (pages) {
+  claim_stored(to, place.entry, key, std::min(max_pages, place.num_pages + std::min(ahead, room)));
+  if (auto pages = continue_chain(place.entry, std::ssize(to.entries), max_pages)) {
     to.pages = std::move(*pages);
-    while (num_begun < to.entries.size()) {
-      const PageId page = to.page_of(num_begun);
-      if (!store_->begin_read(rest(to.entries[num_begun]).stored, bytes_of_(page))) break;
-      ++num_begun;
-    }
   }
-  for (; to.entries.size() > num_begun; to.entries.pop_back()) remove(to.entries.back());
-  if (num_begun > 0) readings_.splice(readings_.end(), one);
-  return num_begun > 0;
+  begin_reads(to);
+  const bool any = !to.entries.empty();
+  if (any) readings_.splice(readings_.end(), one);
+  return any;
 }
 
-/// Reads finish in the order in which they were begun. Of one that fails, the pages after it are no
-/// use.
+/// Of whose pages the sequence waits for the next one, and needs all others, too; nullptr: none.
+PrefixCache::Reading* PrefixCache::reading_of(const PrefixPlace& place, const PrefixKey& key) {
+  Wanted next = wanted(place.entry, place.num_pages, key);
+  int32_t before = lookup(next);
+  const auto reading = std::ranges::find_if(readings_, [&](const Reading& each) {
+    return each.age == age_ && !each.has_failed && each.entries[each.num_finished] == before;
+  });
+  const int64_t num_pages = std::ssize(key.tokens) / page_size_;
+  if (reading == readings_.end() || reading->end_page() >= num_pages) return nullptr;
+  for (size_t i = reading->num_finished + 1; i < reading->entries.size(); ++i) {
+    const int64_t page_idx = reading->first_page + static_cast<int64_t>(i);
+    if (!is_same(reading->entries[i], wanted(before, page_idx, key))) return nullptr;
+    before = reading->entries[i];
+  }
+  return &*reading;
+}
+
+void PrefixCache::read_on(const PrefixPlace& place, const PrefixKey& key,
+                          int64_t max_pages) noexcept {
+  if (readings_.empty() || !is_valid(place)) return;
+  const int64_t ahead = std::min(store_->max_reads() - num_being_read(), pool_.num_free() / 2);
+  Reading* const reading = ahead > 0 ? reading_of(place, key) : nullptr;
+  if (reading == nullptr) return;
+  // No more than there is room for, so that nothing is allocated.
+  const int64_t room = reading->first_page + static_cast<int64_t>(reading->reads.capacity());
+  claim_stored(*reading, reading->entries.back(), key,
+               std::min({reading->end_page() + ahead, max_pages, room}));
+  if (reading->pages.reserve_to(reading->end_page())) {
+    reading->pages.grow_to(reading->end_page());
+  }
+  begin_reads(*reading);
+}
+
+/// Of a read that fails, the pages after it are no use.
 void PrefixCache::finish(const FinishedRead& read) noexcept {
-  Reading& reading = readings_.front();
+  const auto place = std::ranges::find_if(
+      readings_, [&](const Reading& each) { return each.reads[each.num_finished] == read.read; });
+  Reading& reading = *place;
   const size_t i = reading.num_finished++;
   if (reading.age == age_ && !reading.has_failed) {
     reading.has_failed = !read.is_good;
@@ -142,7 +196,7 @@ void PrefixCache::finish(const FinishedRead& read) noexcept {
     }
   }
   // The pages go to the sequences that have taken them, and to the list of unused ones.
-  if (reading.num_finished == reading.entries.size()) readings_.pop_front();
+  if (reading.num_finished == reading.entries.size()) readings_.erase(place);
 }
 
 void PrefixCache::before_reuse(PageId page) noexcept {

@@ -296,6 +296,7 @@ void RowQueue::take_prefix(Sequence& sequence) noexcept {
     const auto [found, page] = prefixes_->find(cache.place, key);
     const bool is_nothing = found == PrefixCache::Found::kNothing;
     const bool is_being_read = is_nothing && prefixes_->begin_read(cache.place, key, max_pages);
+    if (found == PrefixCache::Found::kClaim) prefixes_->read_on(cache.place, key, max_pages);
     cache.awaits_page = found == PrefixCache::Found::kClaim || is_being_read;
     if (cache.awaits_page) return;
     if (is_nothing) break;

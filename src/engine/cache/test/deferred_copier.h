@@ -19,7 +19,8 @@ class DeferredCopier final : public PageCopier {
   Copy copy_out(std::span<std::byte> to, const std::byte* from, bool /*after_steps*/) override {
     return begin(Way::kOut, {.to = to.data(), .from = {from, to.size()}, .filled = {}});
   }
-  Copy copy_in(std::byte* to, std::span<const std::byte> from, Copy filled) override {
+  Copy copy_in(std::byte* to, std::span<const std::byte> from, Copy filled,
+               bool /*after_steps*/) override {
     return begin(Way::kIn, {.to = to, .from = from, .filled = filled});
   }
   bool is_done(Copy copy) override {

@@ -228,7 +228,7 @@ TEST_F(HostTiers, ADeviceThatFailsHasNoPages) {
   class FailingCopier final : public PageCopier {
    public:
     Copy copy_out(std::span<std::byte>, const std::byte*, bool) override { return next(); }
-    Copy copy_in(std::byte*, std::span<const std::byte>, Copy) override { return next(); }
+    Copy copy_in(std::byte*, std::span<const std::byte>, Copy, bool) override { return next(); }
     bool is_done(Copy copy) override {
       if (copy.number > 3) throw Error(ErrorCode::kCuda, "failed");
       return true;

@@ -38,13 +38,14 @@ enum class StoreKind : uint8_t { kDisk, kHost, kBoth };
 class PrefixCacheStore : public ::testing::TestWithParam<StoreKind> {
  protected:
   /// num_host_pages: where it has any.
-  [[nodiscard]] std::unique_ptr<PageTier> open_tier(int64_t num_pages, int64_t num_host_pages) {
+  [[nodiscard]] std::unique_ptr<PageTier> open_tier(int64_t num_pages, int64_t num_host_pages,
+                                                    int64_t max_reads = HostTier::kMaxReads) {
     std::unique_ptr<PageStore> store;
     if (GetParam() != StoreKind::kHost) store = open(num_pages);
     if (GetParam() == StoreKind::kDisk) return store;
     return std::make_unique<HostTier>(
         PinnedPages({}, num_host_pages, kPageBytes), std::make_unique<testing::DeferredCopier>(),
-        [this](PageId page) { return bytes(page); }, std::move(store));
+        [this](PageId page) { return bytes(page); }, std::move(store), max_reads);
   }
   [[nodiscard]] std::unique_ptr<PageStore> open(int64_t num_pages) {
     PageIdentity identity;
@@ -126,7 +127,7 @@ TEST_P(PrefixCacheStore, WhatIsReadKeepsThePagesThatItContinues) {
 TEST_P(PrefixCacheStore, APageHasItsContentsWhereverItComesFrom) {
   int64_t num_read = 0;
   for (int process = 0; process < 4; ++process) {
-    const std::unique_ptr<PageTier> store = open_tier(400, 60);
+    const std::unique_ptr<PageTier> store = open_tier(400, 60, testing::random_int(1, 8));
     PagePool pool(kNumPages);
     PrefixCache cache(pool, kPageSize);
     cache.set_store(*store, [this](PageId page) { return bytes(page); });
@@ -158,6 +159,8 @@ TEST_P(PrefixCacheStore, APageHasItsContentsWhereverItComesFrom) {
           } else if (found == PrefixCache::Found::kNothing &&
                      !cache.begin_read(row.place, row.key(), row.num_pages())) {
             cache.claim(row.place, row.key());
+          } else if (found == PrefixCache::Found::kClaim) {
+            cache.read_on(row.place, row.key(), row.num_pages());
           }
           continue;
         }
