@@ -134,6 +134,7 @@ void HostTier::before_reuse(const std::byte* page) noexcept {
   for (Outgoing& each : outgoing_) {
     if (each.page != page) continue;
     each.page = nullptr;
+    follows_steps_ = true;  // a copy in to this page, too, waits as the steps do
     try {
       copier_->hold_steps(each.copy);
     } catch (const std::exception&) {

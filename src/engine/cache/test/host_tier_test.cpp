@@ -22,10 +22,15 @@ class HostTiers : public ::testing::Test {
  protected:
   static constexpr int kNumPages = 64;  // of the device
 
-  void open(int64_t num_slots, int per_cent = 30, std::unique_ptr<PageStore> below = nullptr) {
+  void open(int64_t num_slots, int per_cent = 30, std::unique_ptr<PageStore> below = nullptr,
+            bool has_steps = true) {
     tier.emplace(
         PinnedPages({}, num_slots, kTestPageBytes),
-        std::make_unique<testing::DeferredCopier>(per_cent),
+        [&] {
+          auto made = std::make_unique<testing::DeferredCopier>(per_cent, has_steps);
+          copier = made.get();
+          return made;
+        }(),
         [this](PageId page) { return bytes(page); }, std::move(below));
   }
   [[nodiscard]] std::unique_ptr<PageStore> store(bool takes_salted = false) {
@@ -88,6 +93,7 @@ class HostTiers : public ::testing::Test {
 
   testing::TempFolder folder;
   std::vector<std::byte> device = std::vector<std::byte>(kNumPages * kTestPageBytes);
+  testing::DeferredCopier* copier = nullptr;
   std::optional<HostTier> tier;
 };
 
@@ -134,6 +140,26 @@ TEST_F(HostTiers, PagesOnTheirWayAreNotEvicted) {
   EXPECT_FALSE(tier->write(testing::TestStore::content_of(other, {}), bytes(PageId{9})));
   EXPECT_EQ(tier->save(places(9, 1)), PageShelf::Saved::kNone);
   EXPECT_EQ(read(chain), 4) << "reads wait for the copies";
+}
+
+/// Also where other pages are being read in already since the last step.
+TEST_F(HostTiers, NothingIsReadIntoAPageThatIsOnItsWayOut) {
+  open(8, 100, nullptr, false);
+  const std::vector<TestPage> chain = testing::random_chain(2);
+  const std::vector<StoredPage> ids = write(chain);
+  copier->set_per_cent(0);
+  const TestPage out = testing::random_page(-1);
+  std::ranges::copy(out.bytes, bytes(PageId{9}).begin());
+  ASSERT_TRUE(tier->write(testing::TestStore::content_of(out, {}), bytes(PageId{9})));
+  ASSERT_TRUE(tier->begin_read(ids[0], bytes(PageId{10})));
+  tier->before_reuse(bytes(PageId{9}).data());
+  ASSERT_TRUE(tier->begin_read(ids[1], bytes(PageId{9})));
+  while (tier->wait()) {
+  }
+  EXPECT_TRUE(std::ranges::equal(bytes(PageId{9}), chain[1].bytes));
+  copier->set_per_cent(100);
+  settle();
+  EXPECT_EQ(read({out}), 1);
 }
 
 TEST_F(HostTiers, PagesOfParkedRequestsMakeOthersGoAndStay) {
