@@ -27,7 +27,8 @@ struct NamedFigure {
 
 constexpr NamedFigure kFigures[] = {{"shared", measure_shared}, {"chats", measure_chats},
                                     {"lookup", measure_lookup}, {"apart", measure_apart},
-                                    {"admit", measure_admit},   {"rules", measure_rules}};
+                                    {"admit", measure_admit},   {"rules", measure_rules},
+                                    {"host", measure_host}};
 
 const NamedFigure* find_figure(const std::string& name) {
   const auto* const figure =

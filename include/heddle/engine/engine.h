@@ -40,7 +40,7 @@ struct EngineOptions {
   bool prefix_cache = true;
   /// Bytes of host memory, pinned when the engine is made, for pages of a GPU's KV cache: those of
   /// the prefix cache that the GPU has no room for any more, and those of parked requests. 0: none.
-  /// -1: a quarter of what is available, and no more than four times the KV cache. On the CPU none.
+  /// -1: a quarter of what is available, and no more than twice the KV cache. On the CPU none.
   int64_t kv_host_memory = -1;
   /// A folder in which pages of the prefix cache outlive the engine: a later one of the same
   /// program, model and options on the same processor or kind of GPU finds them. Empty: none. It is

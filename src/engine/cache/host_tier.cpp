@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-constexpr int64_t kMaxWritesAtOnce = 8;  // to disk, between two steps: each copies a page
+constexpr int64_t kWrittenAtOnce = int64_t{8} << 20;  // bytes, to disk, between two steps
 constexpr std::chrono::seconds kCloseWithin{10};
 
 PageSecret secret_of(const PageStore* below) {
@@ -248,10 +248,11 @@ std::optional<FinishedRead> HostTier::poll() {
   }
   if (below_ != nullptr) {
     while (const std::optional<FinishedRead> finished = below_->poll()) finish_disk_read(*finished);
-    write_below();
     forget_unread();
   }
-  return next_finished();
+  std::optional<FinishedRead> finished = next_finished();
+  if (below_ != nullptr && !finished) write_below();
+  return finished;
 }
 
 std::optional<FinishedRead> HostTier::wait() {
@@ -294,9 +295,10 @@ void HostTier::forget_unread() noexcept {
   }
 }
 
-/// The next pages that are to be on disk, as long as the store takes them.
+/// The next pages that are to be on disk, some at a time, since each is copied.
 void HostTier::write_below() {
-  for (int64_t i = 0; i < kMaxWritesAtOnce && !to_disk_.empty(); ++i) {
+  const int64_t most = std::max<int64_t>(kWrittenAtOnce / memory_.page_bytes(), 1);
+  for (int64_t i = 0; i < most && !to_disk_.empty(); ++i) {
     Entry* const entry = index_.find(to_disk_.front());
     if (entry != nullptr && entry->state == State::kWritten) {
       if (!below_->has_room()) return;

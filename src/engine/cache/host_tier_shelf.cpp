@@ -8,7 +8,8 @@ namespace heddle {
 
 /// Cached pages make room for them.
 PageShelf::Saved HostTier::save(std::span<const PageId> pages) noexcept {
-  if (has_failed_ || pages.size() > static_cast<size_t>(index_.num_slots())) return Saved::kNone;
+  const bool may_fit = std::ssize(pages) <= index_.num_slots() - num_parked_pages_;
+  if (has_failed_ || !may_fit) return Saved::kNone;
   Parked parked;
   const auto saved = Saved{next_saved_};
   try {

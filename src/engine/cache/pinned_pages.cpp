@@ -8,6 +8,8 @@ namespace heddle {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{1} << 30;
+/// From here on memory is mapped: a piece shares no page of the system with what others pin.
+constexpr int64_t kLeastBytes = int64_t{64} << 10;
 
 /// Writes to all of the memory by all threads, since the system clears what is first written.
 void touch(const ExecContext& ctx, std::span<std::byte> memory) {
@@ -23,7 +25,7 @@ PinnedPages::PinnedPages(const ExecContext& ctx, int64_t num_pages, int64_t page
     : page_bytes_(page_bytes), pages_in_piece_(std::max<int64_t>(kPieceBytes / page_bytes, 1)) {
   while (num_pages_ < num_pages) {
     const int64_t count = std::min(pages_in_piece_, num_pages - num_pages_);
-    const auto num_bytes = static_cast<size_t>(count * page_bytes);
+    const auto num_bytes = static_cast<size_t>(std::max(count * page_bytes, kLeastBytes));
     try {
       DeviceBytes memory = allocate_zeroed({}, num_bytes, HostPages::kHuge);
       if (ctx.device.type != DeviceType::kCpu) touch(ctx, {memory.get(), num_bytes});

@@ -50,7 +50,7 @@ std::unique_ptr<PageStore> open_page_store(const EngineOptions& options,
 /// Bytes of EngineOptions::kv_host_memory; by default no more than some times the KV cache, since
 /// pinning takes its time.
 int64_t host_bytes(const EngineOptions& options, const ModelRunner& runner) {
-  constexpr int64_t kShare = 4, kMost = 4;
+  constexpr int64_t kShare = 4, kMost = 2;
   const int64_t page_bytes = runner.page_bytes(), available = available_memory();
   if (options.kv_host_memory < 0) {
     return std::min(available / kShare, kMost * runner.pages().num_pages() * page_bytes);
