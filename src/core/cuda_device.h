@@ -67,6 +67,9 @@ void unpin(std::byte* memory) noexcept;
 void begin_copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream);
 void begin_copy_to_host(std::span<std::byte> to, const std::byte* from, cudaStream_t stream);
 
+/// Either of them by a kernel, of 16-byte aligned memory and whole words of 4 bytes.
+void begin_word_copy(std::byte* to, const std::byte* from, size_t bytes, cudaStream_t stream);
+
 /// A mark on a stream of the current device; with the time, where it is timed.
 [[nodiscard]] cudaEvent_t make_event(bool is_timed);
 void free_event(cudaEvent_t event) noexcept;

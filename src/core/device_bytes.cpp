@@ -140,6 +140,18 @@ void begin_copy_to_host(const ExecContext& ctx, std::span<std::byte> to, const s
   }
 }
 
+void begin_word_copy_from_host(const ExecContext& ctx, std::byte* to,
+                               std::span<const std::byte> from) {
+  if (ctx.device.type == DeviceType::kCpu) return begin_copy_from_host(ctx, to, from);
+  if constexpr (kWithCuda) cuda::begin_word_copy(to, from.data(), from.size(), ctx.stream);
+}
+
+void begin_word_copy_to_host(const ExecContext& ctx, std::span<std::byte> to,
+                             const std::byte* from) {
+  if (ctx.device.type == DeviceType::kCpu) return begin_copy_to_host(ctx, to, from);
+  if constexpr (kWithCuda) cuda::begin_word_copy(to.data(), from, to.size(), ctx.stream);
+}
+
 void copy_from_host(const ExecContext& ctx, std::byte* to, std::span<const std::byte> from) {
   if (ctx.device.type == DeviceType::kCpu) {
     std::ranges::copy(from, to);

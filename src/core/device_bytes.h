@@ -65,6 +65,13 @@ using PinnedHost = std::unique_ptr<std::byte, UnpinHost>;
 /// the CPU it is done when they return.
 void begin_copy_from_host(const ExecContext& ctx, std::byte* to, std::span<const std::byte> from);
 void begin_copy_to_host(const ExecContext& ctx, std::span<std::byte> to, const std::byte* from);
+/// Both by a kernel, for the few bytes that a step needs: a device makes the copies of all streams
+/// one after another, so that a step would wait for pages that are being copied. Whole words of 4
+/// bytes, 16-byte aligned.
+void begin_word_copy_from_host(const ExecContext& ctx, std::byte* to,
+                               std::span<const std::byte> from);
+void begin_word_copy_to_host(const ExecContext& ctx, std::span<std::byte> to,
+                             const std::byte* from);
 
 /// Copies from host memory to memory of ctx.device, and back, in the order of ctx.stream. Done when
 /// they return.

@@ -41,7 +41,8 @@ const std::byte* StagedArrays::place(std::span<const std::byte> values, size_t r
 void StagedArrays::copy(const ExecContext& ctx) {
   if (staging_.empty() || filled_ == 0) return;
   Staging& staging = staging_[current_];
-  begin_copy_from_host(ctx, memory_.get(), {staging.memory.get(), filled_});
+  constexpr size_t kWord = 4;  // of the last array there may be a part of one; it has padding
+  begin_word_copy_from_host(ctx, memory_.get(), {staging.memory.get(), round_up(filled_, kWord)});
   staging.copied.record(ctx);
 }
 

@@ -4,8 +4,8 @@
 #include <new>
 
 #include "cuda/check.h"
+#include "cuda/copies/host_copies.h"
 #include "cuda/fault.h"
-#include "cuda/host_copies.h"
 
 #include "heddle/core/cuda_context.h"
 #include "heddle/core/error.h"

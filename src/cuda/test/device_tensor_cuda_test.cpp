@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/staged_arrays.h"
+#include "random.h"
 
 namespace heddle::testing {
 namespace {
@@ -27,6 +28,27 @@ TEST_F(DeviceTensorCuda, IsZeroWhenMadeAndKeepsWhatIsCopied) {
   EXPECT_EQ(tensor.view().device(), ctx.device);
   EXPECT_EQ(values_of<float>(ctx, tensor.view()), values);
   EXPECT_EQ(values_of<float>(ctx, tensor.rows(2)), (std::vector<float>{1, 2}));
+}
+
+/// To the device and back by kernels, of any number of words, without a byte more.
+TEST_F(DeviceTensorCuda, WordsAreCopiedByKernels) {
+  const ExecContext ctx = cuda_context();
+  for (const int64_t count : {int64_t{1}, int64_t{3}, int64_t{4}, int64_t{1023}, int64_t{65541},
+                              random_int(1, 300'000)}) {
+    const size_t bytes = static_cast<size_t>(count) * sizeof(int32_t);
+    const StagingBytes there(ctx.device, bytes), back(ctx.device, bytes + sizeof(int32_t));
+    const std::span words(reinterpret_cast<int32_t*>(there.get()), static_cast<size_t>(count));
+    for (int32_t& word : words) word = static_cast<int32_t>(random_int(INT32_MIN, INT32_MAX));
+    const DeviceBytes memory = allocate_zeroed(ctx.device, bytes);
+    begin_word_copy_from_host(ctx, memory.get(), {there.get(), bytes});
+    begin_word_copy_to_host(ctx, {back.get(), bytes}, memory.get());
+    DeviceEvent done(ctx.device);
+    done.record(ctx);
+    done.wait();
+    const auto* const got = reinterpret_cast<const int32_t*>(back.get());
+    EXPECT_TRUE(std::equal(words.begin(), words.end(), got)) << count;
+    EXPECT_EQ(got[count], 0);
+  }
 }
 
 TEST_F(DeviceTensorCuda, StagedArraysArriveTogether) {

@@ -155,8 +155,9 @@ void Sampler::send(const ExecContext& ctx) {
   ++next_sent_;
   const int64_t num_words = mail.reports.empty() ? max_rows_ + static_cast<int64_t>(mail.count)
                                                  : mail.reports.back().end();
-  begin_copy_to_host(ctx, {mail.memory.get(), static_cast<size_t>(num_words) * sizeof(int32_t)},
-                     results_.view().raw());
+  begin_word_copy_to_host(ctx,
+                          {mail.memory.get(), static_cast<size_t>(num_words) * sizeof(int32_t)},
+                          results_.view().raw());
   mail.sent.record(ctx);
 }
 

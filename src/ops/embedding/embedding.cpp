@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "cuda/host_copies.h"
+#include "cuda/copies/host_copies.h"
 
 #include "heddle/core/check.h"
 #include "heddle/core/validate.h"

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "cuda/host_copies.h"
+#include "cuda/copies/host_copies.h"
 
 #include "heddle/core/check.h"
 #include "heddle/core/dispatch.h"

@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "cuda/copies/host_copies.h"
 #include "cuda/early_launch.h"
 #include "cuda/fault_cuda.h"
-#include "cuda/host_copies.h"
 #include "cuda/memory_cuda.h"
 
 #include "core/math.h"

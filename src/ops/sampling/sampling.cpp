@@ -5,7 +5,7 @@
 #include <limits>
 #include <span>
 
-#include "cuda/host_copies.h"
+#include "cuda/copies/host_copies.h"
 
 #include "heddle/core/check.h"
 #include "heddle/core/product.h"

@@ -1,4 +1,4 @@
-#include "cuda/host_copies.h"
+#include "cuda/copies/host_copies.h"
 
 #include "ops/attention/paged/page_validate.h"
 

@@ -1,6 +1,6 @@
 #include <array>
 
-#include "cuda/host_copies.h"
+#include "cuda/copies/host_copies.h"
 
 #include "ops/lora_device/checks/validate.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cuda/host_copies.h"
+#include "cuda/copies/host_copies.h"
 
 #include "heddle/core/check.h"
 #include "heddle/core/count.h"
