@@ -71,7 +71,10 @@ std::unique_ptr<HostTier> open_host_tier(const EngineOptions& options, const Mod
     options.on_warning("kv_host_memory: the system has room for " +
                        std::to_string(pages.num_pages() * runner.page_bytes()) + " of " +
                        std::to_string(num_wanted * runner.page_bytes()) +
-                       " bytes that copies of a GPU reach; the engine goes on with these");
+                       " bytes that copies of a GPU reach; the engine goes on with these" +
+                       (pages.num_pages() == 0 && below != nullptr
+                            ? ", and without kv_cache_dir, whose pages come through them"
+                            : ""));
   }
   if (pages.num_pages() == 0) return nullptr;
   return std::make_unique<HostTier>(
