@@ -23,6 +23,7 @@ count() {  # count SOURCES OBJECT...: SOURCES is the folder of the families
     kernels=$(nm "$object" | grep -oE '__device_stub__[A-Za-z0-9_$]+' | sed -E 's/E(5__tmp|8__handle)$//' | sort -u | wc -l) || true
     family=${object##*src/ops/}
     family=${family%%/*}
+    family=${family:-cuda}  # of src/cuda
     if [ "$kernels" -eq 0 ]; then
       echo "$object: a CUDA file without kernels"
       failed=1
