@@ -103,6 +103,7 @@ class Page(Case):
         self.wait(lambda: re.fullmatch(r"[1-9]\d?\.\d %", self.find("cached-share").text))
         self.assertGreaterEqual(int(self.find("cached-pages").text), 2)
         self.assertEqual(self.find("parked").text, "0")
+        self.assertRegex(self.find("stored-pages").text, r"^\d+, 0$")
 
     def test_errors_are_shown(self):
         self.send("x" * 3000, left="tiny", right="")

@@ -188,6 +188,7 @@ async function readState() {
     find("pages").textContent = `${state.num_pages - state.num_free_pages} of ${state.num_pages}`;
     find("parked").textContent = state.num_parked;
     find("cached-pages").textContent = state.num_cached_pages;
+    find("stored-pages").textContent = `${state.num_host_pages}, ${state.num_disk_pages}`;
     find("cached-share").textContent = shareOf(state.cached_tokens, state.prefix_tokens);
     find("speed").textContent = speed;
     remember(history.speed, speed);
