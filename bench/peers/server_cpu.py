@@ -269,18 +269,13 @@ def ratios_of(records):
             for (*cell, server), ours in median.items() if server == HEDDLE for cell in [tuple(cell)]]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True)
+def add_commands(commands, servers, measure, join):
+    """The commands `measure`, of one server, and `join`, of its parts, with the options that both benches have."""
     one = commands.add_parser("measure")
-    one.add_argument("server", choices=COMMANDS)
-    one.add_argument("--adapters", type=int, choices=(1, 8), required=True)
-    one.add_argument("--clients", type=int, nargs="+", choices=REQUESTS, default=list(REQUESTS))
+    one.add_argument("server", choices=servers)
     one.add_argument("--model", required=True)
     one.add_argument("--heddle", default=ROOT / "build/heddle", help="the program")
     one.add_argument("--threads", type=int, default=2)
-    one.add_argument("--apart", action="store_true", help="client on the last core, server on the others")
-    one.add_argument("--attempts", type=int, default=3, help="to measure a cell while nothing else runs")
     one.add_argument("--json", type=pathlib.Path, required=True)
     one.set_defaults(run=measure)
     all_parts = commands.add_parser("join")
@@ -290,6 +285,17 @@ def main():
     all_parts.set_defaults(run=join)
     for command in (one, all_parts):
         command.add_argument("--peers", type=pathlib.Path, default=ROOT / "build/peers-server", help="folder of install_server.sh")
+    return one, all_parts
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    one, _ = add_commands(commands, COMMANDS, measure, join)
+    one.add_argument("--adapters", type=int, choices=(1, 8), required=True)
+    one.add_argument("--clients", type=int, nargs="+", choices=REQUESTS, default=list(REQUESTS))
+    one.add_argument("--apart", action="store_true", help="client on the last core, server on the others")
+    one.add_argument("--attempts", type=int, default=3, help="to measure a cell while nothing else runs")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that server and client end too
     args.run(args)

@@ -200,14 +200,6 @@ void HostTier::copy_in(Incoming& read, int64_t slot) {
   }
 }
 
-void HostTier::end_reads() noexcept {
-  try {
-    copier_->end_copies_in();
-  } catch (const std::exception&) {
-    fail();
-  }
-}
-
 void HostTier::finish_disk_read(const FinishedRead& finished) {
   const auto place = std::ranges::find_if(incoming_, [&](const Incoming& each) {
     return each.from_disk && *each.from_disk == finished.read;
@@ -256,7 +248,6 @@ std::optional<FinishedRead> HostTier::poll() {
   }
   if (below_ != nullptr) {
     while (const std::optional<FinishedRead> finished = below_->poll()) finish_disk_read(*finished);
-    end_reads();
     forget_unread();
   }
   std::optional<FinishedRead> finished = next_finished();

@@ -56,7 +56,6 @@ class HostTier final : public PageTier, public PageShelf {
   [[nodiscard]] int64_t max_reads() const override { return max_reads_; }
   [[nodiscard]] std::optional<PageRead> begin_read(StoredPage page,
                                                    std::span<std::byte> to) override;
-  void end_reads() noexcept override;
   [[nodiscard]] std::optional<FinishedRead> poll() override;
   [[nodiscard]] std::optional<FinishedRead> wait() override;
   void clear() noexcept override;

@@ -44,7 +44,6 @@ bool HostTier::begin_restore(Saved saved, std::span<const PageId> pages) noexcep
     for (size_t i = 0; i < pages.size(); ++i) {
       parked.last = copy_in(bytes_of_(pages[i]).data(), parked.slots[i]);
     }
-    copier_->end_copies_in();
     return true;
   } catch (const std::exception&) {
     fail();

@@ -29,7 +29,7 @@ class KvCache {
 
   KvCache(Device device, const Shape& shape, int64_t num_pages);
 
-  /// A page of a cache in memory of the host.
+  /// A page, in memory of the device.
   [[nodiscard]] std::span<std::byte> bytes_of(PageId page) const;
 
   /// Of each layer.

@@ -29,9 +29,6 @@ class PageCopier {
   /// the steps that were launched still read or write, as do the copies in that follow it.
   virtual Copy copy_in(std::byte* to, std::span<const std::byte> from, Copy filled,
                        bool after_steps) = 0;
-  /// No copy in follows the last one for a while. A copy in may be known to be done only with some
-  /// that follow it: this ends the wait for these.
-  virtual void end_copies_in() {}
   [[nodiscard]] virtual bool is_done(Copy copy) = 0;
   virtual void wait(Copy copy) = 0;
   /// Steps that are launched from here on begin after the copy.
@@ -52,28 +49,24 @@ class DeviceCopier final : public PageCopier {
   Copy copy_out(std::span<std::byte> to, const std::byte* from, bool after_steps) override;
   Copy copy_in(std::byte* to, std::span<const std::byte> from, Copy filled,
                bool after_steps) override;
-  void end_copies_in() override;
   [[nodiscard]] bool is_done(Copy copy) override;
   void wait(Copy copy) override;
   void hold_steps(Copy copy) override;
 
  private:
-  struct Mark {
-    DeviceEvent event;
-    uint64_t number;  // of the last copy before it
-  };
   struct Lane {
     explicit Lane(Device device) : stream(make_stream(device)) {}
 
     DeviceStream stream;
-    std::deque<Mark> marks{};  // after the copies that are not known to be done
-    uint64_t num_begun = 0, num_marked = 0, num_done = 0;
+    std::deque<DeviceEvent> marks{};  // after the copies that are not known to be done
+    uint64_t num_begun = 0, num_done = 0;
   };
   [[nodiscard]] Lane& lane(Way way) { return way == Way::kOut ? out_ : in_; }
   [[nodiscard]] DeviceEvent& mark(Copy copy);
-  void add_mark(Lane& lane);
   [[nodiscard]] ExecContext context(const Lane& lane) const;
   void follow_steps(const Lane& lane);
+  Copy finish(Way way, DeviceEvent event);
+  [[nodiscard]] DeviceEvent event();
 
   ExecContext steps_;
   DeviceEvent launched_;  // steps, so far

@@ -50,8 +50,6 @@ class PageTier {
   /// page is not readable (any more).
   [[nodiscard]] virtual std::optional<PageRead> begin_read(StoredPage page,
                                                            std::span<std::byte> to) = 0;
-  /// No other read is begun for a while.
-  virtual void end_reads() noexcept {}
   /// A read that has finished, each once, in the order in which they were begun.
   [[nodiscard]] virtual std::optional<FinishedRead> poll() = 0;
   /// The same, and waits for one; nothing where all reads that were begun have been reported.

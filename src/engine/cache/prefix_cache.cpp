@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace heddle {
 
@@ -91,6 +92,16 @@ int32_t PrefixCache::allocate_entry() {
   return free_;
 }
 
+/// The entry that was allocated is in use from here on.
+int32_t PrefixCache::take_entry(const Acts& acts, int32_t parent,
+                                std::span<const int32_t> tokens) noexcept {
+  const int32_t entry = std::exchange(free_, at(free_).parent);
+  at(entry) = {.acts = acts, .parent = parent};
+  std::ranges::copy(tokens, tokens_of(entry).begin());
+  if (parent != kNone) ++at(parent).num_children;
+  return entry;
+}
+
 /// kNone: there is no memory for it, or another entry has its hash.
 int32_t PrefixCache::insert(const Wanted& wanted) noexcept {
   try {
@@ -98,14 +109,9 @@ int32_t PrefixCache::insert(const Wanted& wanted) noexcept {
   } catch (const std::bad_alloc&) {
     return kNone;
   }
-  const int32_t entry = free_;
-  free_ = at(entry).parent;
-  at(entry) = {.hash = wanted.hash, .acts = wanted.acts, .parent = wanted.parent};
-  std::ranges::copy(wanted.tokens, tokens_of(entry).begin());
-  if (wanted.parent != kNone) {
-    ++at(wanted.parent).num_children;
-    at(wanted.parent).child = entry;
-  }
+  const int32_t entry = take_entry(wanted.acts, wanted.parent, wanted.tokens);
+  at(entry).hash = wanted.hash;
+  if (wanted.parent != kNone) at(wanted.parent).child = entry;
   return entry;
 }
 
@@ -225,19 +231,15 @@ void PrefixCache::add_tail(const PrefixPlace& place, const PrefixKey& key, PageI
   if (!copy_ || !is_valid(place) || place.entry == kNone || key.tokens.size() <= first) return;
   const int32_t parent = place.entry;
   const auto tokens = key.tokens.subspan(first);
+  drop_tail(parent);
   try {
     (void)allocate_entry();
   } catch (const std::bad_alloc&) {
     return;
   }
-  drop_tail(parent);
-  const int32_t entry = free_;
-  free_ = at(entry).parent;
-  at(entry) = {.acts = acts_on(parent, place.num_pages, key), .parent = parent};
+  const int32_t entry = take_entry(acts_on(parent, place.num_pages, key), parent, tokens);
   rest(entry).num_tokens = static_cast<int32_t>(tokens.size());
   rest(parent).tail = entry;
-  ++at(parent).num_children;
-  std::ranges::copy(tokens, tokens_of(entry).begin());
   set_page(entry, page);
 }
 

@@ -34,12 +34,12 @@ struct PrefixKey {
 ///   cache.claim(place, key);                           it computes the next pages itself
 ///   page = cache.add(place, key, own_page);            one of them is computed
 ///
-/// An entry is one whole page: found by a hash of the entry of the page before it, of the page's
-/// tokens, of the salt and of the adapters that act on it, and compared with all of these. Where no
-/// adapter acts yet, the page is that of the base model. Of the entries that continue one, that
-/// which was found or added last is compared before any hash is computed. A page that no sequence
-/// has any more stays until the pool needs it: the least recently used first, and none before those
-/// that continue it.
+/// An entry is one page, whole but for tails: found by a hash of the entry of the page before it,
+/// of the page's tokens, of the salt and of the adapters that act on it, and compared with all of
+/// these. Where no adapter acts yet, the page is that of the base model. Of the entries that
+/// continue one, that which was found or added last is compared before any hash is computed. A page
+/// that no sequence has any more stays until the pool needs it: the least recently used first, and
+/// none before those that continue it.
 ///
 /// A tail is an entry of a page that is not whole, with which a sequence has ended: one for each
 /// entry that it continues, the last. No sequence shares it: one that begins with some of its
@@ -177,6 +177,7 @@ class PrefixCache final : private PagePool::Keeper {
   [[nodiscard]] int32_t lookup(Wanted& wanted);
   [[nodiscard]] int32_t insert(const Wanted& wanted) noexcept;
   [[nodiscard]] int32_t allocate_entry();
+  int32_t take_entry(const Acts& acts, int32_t parent, std::span<const int32_t> tokens) noexcept;
   void remove(int32_t entry) noexcept;
   [[nodiscard]] bool has_tail_of(const Wanted& page);
   void drop_tail(int32_t parent) noexcept;

@@ -108,7 +108,6 @@ void PrefixCache::begin_reads(Reading& reading) noexcept {
     if (!read) break;
     reading.reads.push_back(*read);
   }
-  store_->end_reads();
   for (; reading.entries.size() > reading.reads.size(); reading.entries.pop_back()) {
     remove(reading.entries.back());
   }

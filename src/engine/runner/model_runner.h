@@ -57,7 +57,7 @@ class ModelRunner {
   void reserve_for(const RowAdapters& adapters);
   [[nodiscard]] PagePool& pages() { return pages_; }
   [[nodiscard]] const PagePool& pages() const { return pages_; }
-  /// A page of the cache, on the CPU.
+  /// A page of the cache, in memory of the device.
   [[nodiscard]] std::span<std::byte> bytes_of(PageId page) const { return cache_.bytes_of(page); }
   [[nodiscard]] int64_t page_bytes() const { return kv_shape_.page_bytes(); }
   [[nodiscard]] DType kv_dtype() const { return kv_shape_.dtype; }
