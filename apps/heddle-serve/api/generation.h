@@ -6,6 +6,10 @@
 
 #include "heddle/engine/request.h"
 
+#include "answers/answer_grammar.h"
+#include "answers/answer_parser.h"
+#include "answers/answer_style.h"
+
 namespace heddle::serve {
 
 /// Which adapters a request names, before it is known whether there are such.
@@ -37,6 +41,13 @@ struct Generation {
   /// is not cut.
   int64_t room = 0;
   std::vector<std::string> ignored{};  // fields that are accepted and have no effect
+
+  // Of conversations:
+  answers::ToolRequest tools{};     // those that the answer may call
+  answers::AnswerStyle style{};     // of the template, once the adapter is known
+  answers::ParserOptions parser{};  // what is told apart in the text of an answer
+  /// Whether the text of an answer has parts.
+  [[nodiscard]] bool parses() const { return parser.finds_calls || parser.finds_reasoning; }
 };
 
 }  // namespace heddle::serve

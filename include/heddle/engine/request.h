@@ -52,6 +52,35 @@ struct AdapterWeight {
 
 using AdapterList = std::vector<AdapterWeight>;
 
+/// What the text of an answer must be. An answer that ends with kStop has it whole; one that ends
+/// with kLength is the beginning of one. docs/structured_output.md lists what schemas may hold.
+struct AnswerFormat {
+  enum class Kind : uint8_t {
+    kText,          // anything
+    kJson,          // any JSON object
+    kJsonSchema,    // JSON that the schema `source` describes
+    kRegex,         // what the pattern `source` matches as a whole
+    kChoice,        // one of `choices`
+    kGrammar,       // what rule "root" of `source`, a grammar in GBNF or EBNF, derives
+    kLark,          // what rule "start" of `source`, a grammar in Lark, derives
+    kStructuralTag  // a structural tag of xgrammar, JSON
+  };
+  Kind kind = Kind::kText;
+  std::string source{};
+  std::vector<std::string> choices{};
+
+  [[nodiscard]] bool is_free() const { return kind == Kind::kText; }
+};
+
+/// A bound of an answer's thoughts.
+struct ThinkingLimit {
+  int64_t max_tokens = -1;  // at least 0: as many tokens, then those of `end`; -1: no bound
+  /// Where the answer does not begin with this text, it does not think. Empty: it does from its
+  /// first token on.
+  std::string begin{};
+  std::string end{};  // "</think>"
+};
+
 /// One row of work. Exactly one of `messages` (or `messages_json`), `text` and `token_ids` is
 /// given: messages go through the model's chat template, text and tokens are taken as they are.
 ///
@@ -117,6 +146,13 @@ struct Request {
   /// Requests take keys and values from the prefix cache of those with the same salt alone: one for
   /// each tenant keeps any of them from measuring what others have asked. As in vLLM.
   std::string cache_salt{};
+
+  /// What the answer must be. A format that is wrong, too large or takes too long to compile ends
+  /// the request with an error that says where. min_tokens and stop strings act as ever: they may
+  /// end the answer before it has its format. It binds the text from the first token on, so
+  /// `ignore_end` and bad_words must leave something to draw.
+  AnswerFormat format{};
+  ThinkingLimit thinking{};
 };
 
 /// In what a row of Engine::submit_each differs from its request.
