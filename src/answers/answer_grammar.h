@@ -6,7 +6,6 @@
 #include "heddle/engine/request.h"
 
 #include "answers/answer_style.h"
-#include "files/json_tree.h"
 
 namespace heddle::answers {
 
@@ -21,7 +20,7 @@ enum class StrictLevel : uint8_t {
 };
 
 struct ToolRequest {
-  files::JsonTree tools{};  // an array as in OpenAI's chat API; null: none
+  JsonValue tools{};  // an array as in OpenAI's chat API
   ToolChoice choice = ToolChoice::kNone;
   std::string function{};      // with kFunction: its name
   bool allows_several = true;  // parallel_tool_calls

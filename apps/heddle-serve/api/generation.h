@@ -45,7 +45,7 @@ struct Generation {
   // Of conversations:
   answers::ToolRequest tools{};     // those that the answer may call
   answers::AnswerStyle style{};     // of the template, once the adapter is known
-  answers::ParserOptions parser{};  // what is told apart in the text of an answer
+  answers::ParserOptions parser{};  // what is found in the text of an answer
   /// Whether the text of an answer has parts.
   [[nodiscard]] bool parses() const { return parser.finds_calls || parser.finds_reasoning; }
 };
