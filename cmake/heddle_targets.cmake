@@ -134,7 +134,7 @@ endfunction()
 function(heddle_add_folder target name folder)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS
     ${PROJECT_SOURCE_DIR}/${folder}/*.cpp ${PROJECT_SOURCE_DIR}/${folder}/*.cu)
-  list(FILTER sources EXCLUDE REGEX "${HEDDLE_C_ADAPTERS}|${HEDDLE_PYTHON_ADAPTERS}")
+  list(FILTER sources EXCLUDE REGEX "${HEDDLE_C_ADAPTERS}|${HEDDLE_PYTHON_ADAPTERS}|/xgrammar_library[.]cpp$|/no_library[.]cpp$")
   heddle_add_sources(${target} ${name} ${sources})
 endfunction()
 

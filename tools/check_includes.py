@@ -142,7 +142,7 @@ ROOMS = {
         ".": ["call"],
     },
     "src/ops/linear": {"format": [], "pack": ["format"], "cpu": ["format"], "unpack": ["format"], ".": ["format", "cpu", "unpack"]},
-    "src/ops/sampling": {"draw": [], "sample": ["draw"], "adjust": [], "take": [], ".": ["draw", "sample"]},
+    "src/ops/sampling": {"draw": [], "sample": ["draw"], "adjust": [], "take": [], "mask": [], ".": ["draw", "sample"]},
     "src/ops/metadata": {".": [], "conversions": ["."], "prepare_batch": [".", "conversions"]},
     "src/ops/speculation": {
         "call": [],

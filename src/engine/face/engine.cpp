@@ -40,6 +40,9 @@ void tell_tokens(Sequence& sequence, Event& event) noexcept {
   event.token_texts = completion.token_texts;
 }
 
+/// How long a step without anything to compute waits for a format to be compiled.
+constexpr std::chrono::milliseconds kFormatLook{5};
+
 /// Whether the device failed, and not the request: it may compute nothing more.
 bool is_of_device(const std::exception& failure) {
   const auto* const error = dynamic_cast<const Error*>(&failure);
@@ -99,7 +102,37 @@ void Engine::State::fill_info() {
 void Engine::State::admit() {
   queue.admit();
   while (queue.running().empty() && !queue.waiting().empty() && adapters.wait()) queue.admit();
+  if (queue.running().empty() && waits_for_format()) {
+    formats.wait_for(kFormatLook);
+    queue.admit();
+  }
   reserve_adjustments();
+  reserve_masks();
+}
+
+bool Engine::State::waits_for_format() const {
+  return std::ranges::any_of(queue.waiting(), [](const Sequence& sequence) {
+    return !sequence.is_paused && sequence.mask != nullptr && !sequence.mask->is_ready();
+  });
+}
+
+/// Ends those that were just admitted.
+void Engine::State::fail_new(const std::exception& failure, bool (*concerns)(const Sequence&)) {
+  for (auto next = queue.running().begin(); next != queue.running().end();) {
+    Sequence& sequence = *next++;
+    if (concerns(sequence) && !sequence.cache.has_run) queue.fail(sequence, failure_of(failure));
+  }
+}
+
+/// As below, for the masks.
+void Engine::State::reserve_masks() {
+  const auto has_mask = [](const Sequence& sequence) { return sequence.mask != nullptr; };
+  if (std::ranges::none_of(queue.running(), has_mask)) return;
+  try {
+    runner.reserve_masks(std::ssize(queue.running()));
+  } catch (const std::exception& failure) {
+    fail_new(failure, has_mask);
+  }
 }
 
 /// Room for the penalties and biases of the running requests; where there is none, those end that
@@ -113,11 +146,7 @@ void Engine::State::reserve_adjustments() {
   try {
     runner.reserve_adjustments(num_entries);
   } catch (const std::exception& failure) {
-    for (auto next = queue.running().begin(); next != queue.running().end();) {
-      Sequence& sequence = *next++;
-      if (sequence.adjustment != nullptr && !sequence.cache.has_run)
-        queue.fail(sequence, failure_of(failure));
-    }
+    fail_new(failure, [](const Sequence& sequence) { return sequence.adjustment != nullptr; });
   }
 }
 
@@ -241,6 +270,7 @@ void Engine::State::check_finite(const Sequence& sequence, float logprob) {
 void Engine::State::take_token(Sequence& sequence, int32_t token, float logprob,
                                std::vector<Event>& events) {
   check_finite(sequence, logprob);
+  if (sequence.mask != nullptr) sequence.mask->check(token);
   const RowRequest& request = sequence.request;
   RowAnswer& answer = sequence.answer;
   Completion& completion = answer.completion;

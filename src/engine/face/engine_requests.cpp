@@ -14,6 +14,7 @@
 #include "engine/rows/row_failure.h"
 #include "engine/rows/scheduler.h"
 #include "engine/rules/row_adjustment.h"
+#include "engine/rules/row_mask.h"
 #include "files/printable.h"
 
 namespace heddle {
@@ -113,6 +114,7 @@ void Engine::State::fill_row(Sequence& sequence, const Request& request, TokensO
   HEDDLE_CHECK(request.top_logprobs <= num_logits, "top_logprobs is ", request.top_logprobs,
                ", the vocabulary has ", num_logits);
   sequence.adjustment = RowAdjustment::make(request, text_of(adapter), tokens, num_logits);
+  sequence.mask = RowMask::make(request, text_of(adapter), num_logits, formats);
 }
 
 /// Of a request that is one row, for the thread of the engine.
@@ -207,6 +209,10 @@ std::vector<RequestId> Engine::submit_each(Request request, std::vector<RequestV
 void Engine::check(const Request& request) const {
   Sequences one = RowQueue::make_row(-1);
   state_->fill_row(one.front(), request);
+  const RowMask* const mask = one.front().mask.get();
+  if (mask == nullptr || mask->job() == nullptr) return;
+  state_->formats.wait(*mask->job());
+  (void)mask->job()->result();
 }
 
 std::vector<int32_t> Engine::tokenize(const Request& request) const {

@@ -22,6 +22,7 @@
 #include "engine/options/weight_options.h"
 #include "engine/rows/row_queue.h"
 #include "engine/rows/scheduler.h"
+#include "engine/rules/grammar/format_compiler.h"
 #include "engine/runner/model_runner.h"
 #include "engine/text/prompt_tokens.h"
 #include "engine/text/row_text.h"
@@ -103,7 +104,10 @@ struct Engine::State {
   void collect(std::vector<Event>& events);
   void publish(std::vector<Event>& events);
 
+  [[nodiscard]] bool waits_for_format() const;
   void reserve_adjustments();
+  void reserve_masks();
+  void fail_new(const std::exception& failure, bool (*concerns)(const Sequence&));
   static void check_finite(const Sequence& sequence, float logprob);
   void take_token(Sequence& sequence, int32_t token, float logprob, std::vector<Event>& events);
   std::string finish_text(Sequence& sequence) const;
@@ -117,6 +121,7 @@ struct Engine::State {
   EngineOptions options;
   GenerationDefaults generation;
   RowText text_of_base;
+  mutable grammar::FormatCompiler formats;  // before the requests that wait for its results
   ModelRunner runner;
   AdapterStore adapters;
   ModelInfo info;

@@ -37,6 +37,7 @@ void reserve_answer(Sequence& sequence) {
   to.top_logprobs.reserve(longest * k);
   if (sequence.adjustment != nullptr)
     sequence.adjustment->reserve(request.max_tokens - request.prompt_tokens);
+  if (sequence.mask != nullptr) sequence.mask->begin();
   if (!request.scores_prompt) return;
   const auto prompt = static_cast<size_t>(request.prompt_tokens);
   to.prompt_logprobs.assign(prompt, std::numeric_limits<float>::quiet_NaN());
@@ -96,6 +97,7 @@ void RowQueue::end(Sequence& sequence, FinishReason reason) noexcept {
   sequence.tokens = {};
   sequence.adapters = {};
   sequence.adjustment = nullptr;
+  sequence.mask = nullptr;
   for (Sequences* list : {&running_, &waiting_}) {
     const auto place = std::ranges::find(*list, &sequence, [](const Sequence& s) { return &s; });
     if (place != list->end()) return ended_.splice(ended_.end(), *list, place);
@@ -383,7 +385,8 @@ bool RowQueue::start_scheduled() noexcept {
   for (size_t i = 0; next != waiting_.end() && std::ssize(running_) < rules_.max_batch;) {
     if (adapters_ != nullptr && i == admissions.size()) return any;
     const bool waits = adapters_ != nullptr && admissions[i] == Admission::kWaits;
-    if (waits || next->is_paused) {
+    const bool is_compiling = next->mask != nullptr && !next->mask->is_ready();
+    if (waits || is_compiling || next->is_paused) {
       ++i, ++next;  // others may start before it
       continue;
     }

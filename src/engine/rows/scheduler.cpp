@@ -45,7 +45,8 @@ void StepSchedule::forget(const Sequence& sequence) noexcept {
 
 bool StepSchedule::adjusts_logits() const {
   return std::ranges::any_of(rows, [](const RowStep& row) {
-    return row.num_logits > 0 && row.is_alive() && row.sequence->adjustment != nullptr;
+    return row.num_logits > 0 && row.is_alive() &&
+           (row.sequence->adjustment != nullptr || row.sequence->mask != nullptr);
   });
 }
 

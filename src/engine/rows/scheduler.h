@@ -34,8 +34,8 @@ struct StepSchedule {
   void add(Sequence& sequence, int64_t count);
   /// Results of the step no longer concern the sequence, which is about to be destroyed.
   void forget(const Sequence& sequence) noexcept;
-  /// Whether a request changes its logits by the tokens of its answer so far: all of them have to
-  /// be known before the step draws.
+  /// Whether what a request may draw depends on the tokens of its answer so far: all of them have
+  /// to be known before the step draws.
   [[nodiscard]] bool adjusts_logits() const;
 };
 

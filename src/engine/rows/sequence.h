@@ -17,6 +17,7 @@
 #include "engine/cache/page_shelf.h"
 #include "engine/cache/prefix_place.h"
 #include "engine/rules/row_adjustment.h"
+#include "engine/rules/row_mask.h"
 #include "engine/text/text_stream.h"
 #include "model/adapters/adapter_use.h"
 #include "tokenizer/decode_state.h"
@@ -105,6 +106,7 @@ struct Sequence {
   RowCache cache{};
   RowAdapters adapters{};
   std::unique_ptr<RowAdjustment> adjustment{};  // nullptr: its logits stay as they are
+  std::unique_ptr<RowMask> mask{};              // nullptr: it may draw any token
   RowAnswer answer{};
   bool is_paused = false;  // takes no part in steps
 

@@ -173,6 +173,11 @@ void ModelRunner::reserve_adjustments(int64_t num_entries) {
   sampler_.reserve_adjustments(context_.exec().device, num_entries);
 }
 
+void ModelRunner::reserve_masks(int64_t num_rows) {
+  const ScopedDevice on_device(context_.exec().device);
+  sampler_.reserve_masks(context_.exec().device, num_rows, logits_.view().size(1));
+}
+
 int64_t ModelRunner::num_logits(int32_t slot) const {
   const auto* const own = adapters_.tables().vocabularies.head(slot);
   return own == nullptr ? model_.config().vocab_size : own->num_tokens();

@@ -74,6 +74,8 @@ class ModelRunner {
   /// Room for penalties and biases: so many entries of RowAdjustment in all. Where it throws there
   /// is as much as before.
   void reserve_adjustments(int64_t num_entries);
+  /// Room for the masks of so many requests, as above.
+  void reserve_masks(int64_t num_rows);
 
   /// Whether a step may be launched while one other is in flight: on a GPU, but for models whose
   /// sequences are computed anew at some length.

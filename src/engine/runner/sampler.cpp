@@ -87,12 +87,16 @@ void Sampler::draw(const ExecContext& ctx, const StepSchedule& step, const StepL
   if (num_rows > 0) {
     const TensorView requested = logits.rows.narrow(0, 0, step.num_logits);  // without padding
     const bool adjusts = adjusted_.adjust(ctx, step, requested);
+    const TensorView masked = masked_.mask(ctx, step, requested);
+    const bool masks = masked.raw() != requested.raw();
+    // Those that pad the step have no request, and so no mask.
+    const StepLogits allowed{masks ? masked : logits.rows, logits.widths};
     // Neighbours of one width are drawn in one call.
     for (int64_t begin = 0, end = 0; begin < num_rows; begin = end) {
       const int64_t width = logits.widths(begin);
       while (end < num_rows && logits.widths(end) == width) ++end;
       const auto part = [&](const auto& column) { return column.narrow(0, begin, end - begin); };
-      sample(ctx, part(drawn()), part(logprobs()), logits.of(begin, end - begin),
+      sample(ctx, part(drawn()), part(logprobs()), allowed.of(begin, end - begin),
              {.temperature = part(table_.temperature),
               .top_k = part(table_.top_k),
               .top_p = part(table_.top_p),
@@ -100,17 +104,19 @@ void Sampler::draw(const ExecContext& ctx, const StepSchedule& step, const StepL
               .seed = part(table_.seed),
               .step = part(table_.step)});
     }
-    if (adjusts) restore(ctx, step, logits);
+    if (adjusts) adjusted_.restore(ctx, requested);
+    if (adjusts || masks) score_adjusted(ctx, step, logits);
   }
   compute_reports(ctx, step, logits);
 }
 
 /// Log-probabilities are the model's own.
-void Sampler::restore(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits) {
-  adjusted_.restore(ctx, logits.rows.narrow(0, 0, step.num_logits));
+void Sampler::score_adjusted(const ExecContext& ctx, const StepSchedule& step,
+                             const StepLogits& logits) {
   for (const RowStep& row : step.rows) {
     const int64_t begin = row.logits_begin, count = row.num_logits;
-    if (row.sequence->adjustment == nullptr || count == 0) continue;
+    const bool is_adjusted = row.sequence->adjustment != nullptr || row.sequence->mask != nullptr;
+    if (!is_adjusted || count == 0) continue;
     token_logprobs(ctx, logprobs().narrow(0, begin, count), {}, {}, logits.of(begin, count),
                    drawn().narrow(0, begin, count));
   }

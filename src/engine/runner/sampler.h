@@ -14,6 +14,7 @@
 #include "core/staged_arrays.h"
 #include "engine/rows/scheduler.h"
 #include "engine/runner/adjusted_rows.h"
+#include "engine/runner/masked_rows.h"
 
 namespace heddle {
 
@@ -47,6 +48,10 @@ class Sampler {
   /// is as much room as before.
   void reserve_adjustments(Device device, int64_t num_entries) {
     adjusted_.reserve(device, max_rows_, num_entries);
+  }
+  /// Room for the masks of so many rows, of logits for so many tokens, as above.
+  void reserve_masks(Device device, int64_t num_rows, int64_t num_tokens) {
+    masked_.reserve(device, num_rows, num_tokens);
   }
 
   /// Adds what drawing reads of the host's, for num_rows rows of logits: those that no request has
@@ -87,7 +92,7 @@ class Sampler {
   [[nodiscard]] TensorView logprobs() const {
     return words(DType::kFloat32, max_rows_, {max_rows_});
   }
-  void restore(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits);
+  void score_adjusted(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits);
   void compute_reports(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits);
   void compute_report(const ExecContext& ctx, const Report& report, const TensorView& logits,
                       const ConstTensorView& tokens);
@@ -100,6 +105,7 @@ class Sampler {
   SamplingTable table_;            // of the step that was staged last
   ConstTensorView scored_tokens_;  // of its prompts, in the order of their logits
   AdjustedRows adjusted_;
+  MaskedRows masked_;
   DeviceTensor results_;  // [words] i32: of max_rows tokens, their log-probabilities, and reports
   std::array<Mail, 2> mails_;
   size_t next_sent_ = 0, next_received_ = 0;

@@ -1,0 +1,124 @@
+#include "engine/rules/row_mask.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "heddle/core/error.h"
+
+#include "core/math.h"
+#include "engine/rules/grammar/work_limit.h"
+
+namespace heddle {
+namespace {
+
+constexpr int kBits = 32;  // of a word
+/// Of one token of one answer: a grammar may be so ambiguous that each token takes longer than the
+/// one before. Usual ones take well below 1 ms.
+constexpr grammar::WorkLimit kStepLimit{.seconds = 0.2, .num_bytes = int64_t{32} << 20};
+
+std::string_view without_blanks(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  return begin == std::string_view::npos ? std::string_view() : text.substr(begin);
+}
+
+}  // namespace
+
+RowMask::Thoughts::Thoughts(const ThinkingLimit& limit, const RowText& text) : limit_(limit) {
+  if (limit.max_tokens < 0) return;
+  HEDDLE_CHECK(!limit.end.empty(), "thinking: max_tokens is ", limit.max_tokens,
+               ", and end is empty; expected the text that ends the model's thoughts");
+  end_tokens_ = text.tokenizer->encode(limit.end, tokenizer::ControlTokens::kParse);
+  HEDDLE_CHECK(!end_tokens_.empty(), "thinking: end has no tokens");
+  have_begun_ = limit.begin.empty();
+}
+
+void RowMask::Thoughts::add(std::string_view bytes) {
+  if (have_ended_ || !have_limit()) return;
+  if (!have_begun_) {
+    begin_ += bytes;
+    const std::string_view text = without_blanks(begin_);
+    if (text.size() < limit_.begin.size()) {
+      have_ended_ = !std::string_view(limit_.begin).starts_with(text);
+      return;
+    }
+    have_begun_ = text.starts_with(limit_.begin);
+    have_ended_ = !have_begun_;
+    return;
+  }
+  ++num_tokens_;
+  tail_ += bytes;
+  have_ended_ = tail_.find(limit_.end) != std::string::npos;
+  if (tail_.size() >= limit_.end.size()) tail_.erase(0, tail_.size() - limit_.end.size() + 1);
+}
+
+int32_t RowMask::Thoughts::forced() const {
+  const int64_t past = num_tokens_ - limit_.max_tokens;
+  const bool is_forced = have_limit() && have_begun_ && !have_ended_ && past >= 0;
+  return is_forced ? end_tokens_[static_cast<size_t>(past % std::ssize(end_tokens_))] : -1;
+}
+
+std::unique_ptr<RowMask> RowMask::make(const Request& request, const RowText& text,
+                                       int64_t num_logits, grammar::FormatCompiler& compiler) {
+  Thoughts thoughts(request.thinking, text);
+  if (request.format.is_free() && !thoughts.have_limit()) return nullptr;
+  HEDDLE_CHECK(request.format.is_free() || !request.ignore_end,
+               "ignore_eos is true, and the answer has a format, which it ends with; leave one of "
+               "them out");
+  auto mask = std::make_unique<RowMask>();
+  mask->tokenizer_ = text.tokenizer;
+  mask->thoughts_ = std::move(thoughts);
+  mask->num_logits_ = num_logits;
+  if (!request.format.is_free()) mask->job_ = compiler.begin(request.format, text, num_logits);
+  return mask;
+}
+
+void RowMask::begin() {
+  words_.assign(static_cast<size_t>(ceil_div(num_logits_, int64_t{kBits})), 0);
+  failure_.reserve(256);
+  if (job_ != nullptr && matcher_ == nullptr) matcher_ = job_->result().matcher();
+}
+
+std::string_view RowMask::bytes_of(int32_t token) const {
+  return token < tokenizer_->vocab_size() ? tokenizer_->token_bytes(token) : std::string_view();
+}
+
+void RowMask::accept(int32_t token) {
+  thoughts_.add(bytes_of(token));
+  if (matcher_ != nullptr && !matcher_->accept(token)) {
+    throw_error(ErrorCode::kInvalidArgument, "format: the answer has left it with token ", token);
+  }
+}
+
+void RowMask::fill(std::span<const int32_t> answer) noexcept {
+  if (!failure_.empty()) return;
+  try {
+    const grammar::LimitedWork limited(kStepLimit);
+    for (; num_accepted_ < answer.size(); ++num_accepted_) accept(answer[num_accepted_]);
+    if (const int32_t forced = thoughts_.forced(); forced >= 0) {
+      std::ranges::fill(words_, 0);
+      words_[static_cast<size_t>(forced / kBits)] = static_cast<int32_t>(1u << (forced % kBits));
+    } else if (matcher_ != nullptr) {
+      matcher_->fill(words_);
+    } else {
+      std::ranges::fill(words_, -1);
+    }
+  } catch (const std::exception& failure) {
+    try {
+      failure_ = failure.what();
+    } catch (...) {
+      failure_ = "out of memory";  // short enough to need none
+    }
+    std::ranges::fill(words_, -1);
+  }
+}
+
+void RowMask::check(int32_t token) const {
+  if (!failure_.empty()) throw_error(ErrorCode::kInvalidArgument, failure_);
+  const auto word = static_cast<uint32_t>(words_[static_cast<size_t>(token / kBits)]);
+  HEDDLE_CHECK((word >> (token % kBits) & 1) != 0,
+               "nothing is left to draw: the format of the answer allows only tokens that "
+               "min_tokens, bad_words, logit_bias or allowed_token_ids forbid");
+}
+
+}  // namespace heddle

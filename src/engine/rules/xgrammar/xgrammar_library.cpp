@@ -1,0 +1,132 @@
+// The functions of grammar_library.h by xgrammar. cmake/heddle_xgrammar.cmake links this source and
+// xgrammar to one object, of which these functions alone have names that others see.
+#include <utility>
+#include <variant>
+#include <xgrammar/xgrammar.h>
+
+#include "heddle/core/error.h"
+
+#include "engine/rules/grammar/grammar_library.h"
+#include "files/json_text.h"
+#include "files/json_value.h"
+
+namespace xgrammar {
+
+void LogFatalImpl(const std::string& /*file*/, int /*line*/, const std::string& message) {
+  throw heddle::Error(heddle::ErrorCode::kInvalidArgument, message);
+}
+void LogMessageImpl(const std::string& /*file*/, int /*line*/, int /*level*/,
+                    const std::string& /*message*/) {}  // libraries log nothing
+
+}  // namespace xgrammar
+
+namespace heddle::grammar {
+namespace {
+
+using files::JsonArray;
+using files::JsonObject;
+
+/// Of blanks between two tokens of JSON: what an indented answer has, and no more, so that none
+/// goes on with blanks for ever.
+constexpr int kMaxBlanks = 32;
+/// Nesting in a grammar or pattern, and of a schema's references: each level is a call.
+constexpr int kMaxDepth = 1000;
+
+class XgrammarTokenSet final : public TokenSet {
+ public:
+  explicit XgrammarTokenSet(const TokenBytes& tokens)
+      : info(tokens.tokens, xgrammar::VocabType::RAW, static_cast<int>(tokens.tokens.size()),
+             tokens.end_tokens) {}
+  xgrammar::TokenizerInfo info;
+};
+
+class XgrammarMatcher final : public Matcher {
+ public:
+  explicit XgrammarMatcher(const xgrammar::CompiledGrammar& grammar) : matcher_(grammar) {}
+
+  bool accept(int32_t token) override { return matcher_.AcceptToken(token); }
+  bool accept_text(const std::string& text) override { return matcher_.AcceptString(text); }
+  bool is_complete() const override { return matcher_.IsCompleted() || matcher_.IsTerminated(); }
+  void fill(std::span<int32_t> words) override {
+    int64_t shape[] = {std::ssize(words)};
+    DLTensor tensor{.data = words.data(),
+                    .device = {kDLCPU, 0},
+                    .ndim = 1,
+                    .dtype = {kDLInt, 32, 1},
+                    .shape = shape,
+                    .strides = nullptr,
+                    .byte_offset = 0};
+    matcher_.FillNextTokenBitmask(&tensor);
+  }
+
+ private:
+  xgrammar::GrammarMatcher matcher_;
+};
+
+class XgrammarFormat final : public CompiledFormat {
+ public:
+  explicit XgrammarFormat(xgrammar::CompiledGrammar grammar) : grammar_(std::move(grammar)) {}
+  size_t num_bytes() const override { return grammar_.MemorySizeBytes(); }
+  std::unique_ptr<Matcher> matcher() const override {
+    return std::make_unique<XgrammarMatcher>(grammar_);
+  }
+
+ private:
+  xgrammar::CompiledGrammar grammar_;
+};
+
+/// One of the texts, as a structural tag.
+std::string tag_of(const std::vector<std::string>& choices) {
+  JsonArray elements;
+  for (const std::string& choice : choices) {
+    elements.push_back(JsonObject{{"type", "const_string"}, {"value", choice}});
+  }
+  const JsonObject format{{"type", "or"}, {"elements", std::move(elements)}};
+  return files::json_text(JsonObject{{"type", "structural_tag"}, {"format", format}});
+}
+
+xgrammar::Grammar grammar_of_tag(const std::string& tag, const xgrammar::TokenizerInfo& info) {
+  auto result = xgrammar::Grammar::FromStructuralTag(tag, info);
+  if (auto* const grammar = std::get_if<xgrammar::Grammar>(&result)) return std::move(*grammar);
+  const auto& error = std::get<xgrammar::StructuralTagError>(result);
+  throw_error(ErrorCode::kInvalidArgument,
+              std::visit([](const auto& each) { return std::string(each.what()); }, error));
+}
+
+xgrammar::Grammar grammar_of_schema(const std::string& schema, bool is_strict) {
+  return xgrammar::Grammar::FromJSONSchema(schema, true, std::nullopt, std::nullopt, is_strict,
+                                           kMaxBlanks);
+}
+
+xgrammar::Grammar grammar_of(const AnswerFormat& format, const xgrammar::TokenizerInfo& info) {
+  using Kind = AnswerFormat::Kind;
+  switch (format.kind) {
+    case Kind::kText: break;
+    case Kind::kJson: return grammar_of_schema(R"({"type": "object"})", false);
+    case Kind::kJsonSchema: return grammar_of_schema(format.source, true);
+    case Kind::kRegex: return xgrammar::Grammar::FromRegex(format.source);
+    case Kind::kChoice: return grammar_of_tag(tag_of(format.choices), info);
+    case Kind::kGrammar: return xgrammar::Grammar::FromEBNF(format.source);
+    case Kind::kLark: return xgrammar::Grammar::FromLark(format.source, info);
+    case Kind::kStructuralTag: return grammar_of_tag(format.source, info);
+  }
+  throw_error(ErrorCode::kInvalidArgument, "a free text has no grammar");
+}
+
+}  // namespace
+
+bool has_library() { return true; }
+
+std::shared_ptr<const TokenSet> make_token_set(TokenBytes tokens) {
+  return std::make_shared<XgrammarTokenSet>(tokens);
+}
+
+std::shared_ptr<const CompiledFormat> compile(const TokenSet& token_set,
+                                              const AnswerFormat& format) {
+  xgrammar::SetMaxRecursionDepth(kMaxDepth);
+  const auto& info = static_cast<const XgrammarTokenSet&>(token_set).info;
+  xgrammar::GrammarCompiler compiler(info, 1, false);
+  return std::make_shared<XgrammarFormat>(compiler.CompileGrammar(grammar_of(format, info)));
+}
+
+}  // namespace heddle::grammar

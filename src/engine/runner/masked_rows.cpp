@@ -1,0 +1,65 @@
+#include "engine/runner/masked_rows.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "heddle/ops/sampling.h"
+
+#include "core/math.h"
+#include "engine/rules/row_mask.h"
+
+namespace heddle {
+
+void MaskedRows::reserve(Device device, int64_t num_rows, int64_t num_tokens) {
+  if (num_rows <= num_rows_ && num_tokens <= num_tokens_) return;
+  num_rows = std::max(num_rows, num_rows_);
+  num_tokens = std::max(num_tokens, num_tokens_);
+  const int64_t num_words = num_rows * ceil_div(num_tokens, int64_t{32});
+  masks_.reserve(static_cast<size_t>(num_rows));
+  sequences_.reserve(masks_.capacity());
+  indices_.reserve(masks_.capacity());
+  words_.reserve(static_cast<size_t>(num_words));
+  StagedArrays staged(device, StagedArrays::bytes_for<int32_t>(num_rows) +
+                                  StagedArrays::bytes_for<int32_t>(num_words));
+  masked_ = DeviceTensor(device, DType::kFloat32, {num_rows, num_tokens});
+  staged_ = std::move(staged);
+  num_rows_ = num_rows;
+  num_tokens_ = num_tokens;
+}
+
+TensorView MaskedRows::mask(const ExecContext& ctx, const StepSchedule& step, TensorView logits) {
+  masks_.clear();
+  sequences_.clear();
+  indices_.assign(static_cast<size_t>(logits.size(0)), -1);
+  for (const RowStep& row : step.rows) {
+    RowMask* const mask = row.sequence->mask.get();
+    if (mask == nullptr || row.num_logits == 0) continue;
+    indices_[static_cast<size_t>(row.logits_begin)] = static_cast<int32_t>(masks_.size());
+    masks_.push_back(mask);
+    sequences_.push_back(row.sequence);
+  }
+  if (masks_.empty()) return logits;
+  const auto num_words = static_cast<size_t>(ceil_div(logits.size(1), int64_t{32}));
+  words_.assign(masks_.size() * num_words, 0);
+  parallel_for(ctx, std::ssize(masks_), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto at = static_cast<size_t>(i);
+      masks_[at]->fill(sequences_[at]->answer.completion.token_ids);
+      std::ranges::copy(masks_[at]->words(),
+                        words_.begin() + static_cast<ptrdiff_t>(at * num_words));
+    }
+  });
+  staged_.clear();
+  const ConstTensorView indices = staged_.add(indices_);
+  const ConstTensorView words = staged_.add(words_);
+  staged_.copy(ctx);
+  const TensorView masked = masked_.rows(logits.size(0)).narrow(1, 0, logits.size(1));
+  mask_logits(ctx, masked, logits, indices,
+              {words.raw(),
+               DType::kInt32,
+               words.device(),
+               {std::ssize(masks_), static_cast<int64_t>(num_words)}});
+  return masked;
+}
+
+}  // namespace heddle
