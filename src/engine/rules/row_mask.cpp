@@ -13,9 +13,10 @@ namespace heddle {
 namespace {
 
 constexpr int kBits = 32;  // of a word
-/// Of one token of one answer: a grammar may be so ambiguous that each token takes longer than the
-/// one before. Usual ones take well below 1 ms.
-constexpr grammar::WorkLimit kStepLimit{.seconds = 0.2, .num_bytes = int64_t{32} << 20};
+/// Processor time of an answer's masks, so that no grammar holds up the others of a batch: at first,
+/// and for each token. Usual ones take well below 1 ms a token.
+constexpr double kFirstSeconds = 0.1, kTokenSeconds = 0.004;
+constexpr int64_t kStepBytes = int64_t{32} << 20;  // that a token may add
 
 std::string_view without_blanks(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r\n");
@@ -93,7 +94,8 @@ void RowMask::accept(int32_t token) {
 void RowMask::fill(std::span<const int32_t> answer) noexcept {
   if (!failure_.empty()) return;
   try {
-    const grammar::LimitedWork limited(kStepLimit);
+    const double allowed = kFirstSeconds + kTokenSeconds * static_cast<double>(answer.size());
+    const grammar::LimitedWork limited({allowed - num_seconds_, kStepBytes});
     for (; num_accepted_ < answer.size(); ++num_accepted_) accept(answer[num_accepted_]);
     if (const int32_t forced = thoughts_.forced(); forced >= 0) {
       std::ranges::fill(words_, 0);
@@ -103,6 +105,7 @@ void RowMask::fill(std::span<const int32_t> answer) noexcept {
     } else {
       std::ranges::fill(words_, -1);
     }
+    num_seconds_ += limited.seconds();
   } catch (const std::exception& failure) {
     try {
       failure_ = failure.what();

@@ -67,6 +67,7 @@ class RowMask {
   Thoughts thoughts_;
   int64_t num_logits_ = 0;
   size_t num_accepted_ = 0;
+  double num_seconds_ = 0;  // of processor time so far
   std::vector<int32_t> words_;
   std::string failure_;
 };

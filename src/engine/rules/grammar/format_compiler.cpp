@@ -8,12 +8,14 @@
 
 #include "heddle/core/error.h"
 
+#include "core/math.h"
 #include "engine/rules/grammar/check_format.h"
 
 namespace heddle::grammar {
 namespace {
 
-constexpr int kNice = 10;  // steps of the engine come first
+constexpr int kNice = 3;  // steps of the engine get twice as much of a processor
+constexpr int64_t kBitsOfWord = 32;
 constexpr size_t kLongestReason = 300;
 constexpr size_t kMaxTokenSets = 8;  // that are kept, of some 100 bytes a token each
 
@@ -42,6 +44,41 @@ TokenBytes bytes_of(const tokenizer::Tokenizer& tokenizer, const std::vector<int
     if (is_text) bytes.tokens[static_cast<size_t>(id)] = tokenizer.token_bytes(id);
   }
   return bytes;
+}
+
+/// A token of the mask at or after `first`, in a circle, an end token where there is no other; -1:
+/// there is none.
+int64_t next_allowed(std::span<const int32_t> words, int64_t first, int64_t num_tokens,
+                     std::span<const int32_t> end_tokens) {
+  int64_t end = -1;
+  for (int64_t i = 0; i < num_tokens; ++i) {
+    const int64_t token = (first + i) % num_tokens;
+    const auto word = static_cast<uint32_t>(words[static_cast<size_t>(token / kBitsOfWord)]);
+    if ((word >> (token % kBitsOfWord) & 1) == 0) continue;
+    if (!std::ranges::binary_search(end_tokens, static_cast<int32_t>(token))) return token;
+    end = token;
+  }
+  return end;
+}
+
+/// Draws answers, as long ones as there are, so that a grammar which takes ever longer is found
+/// here and not in a step.
+void try_out(const CompiledFormat& format, int64_t num_tokens,
+             std::span<const int32_t> end_tokens) {
+  constexpr int kTries = 2, kTriedTokens = 64;
+  std::vector<int32_t> words(static_cast<size_t>(ceil_div(num_tokens, kBitsOfWord)));
+  uint32_t random = 1;
+  for (int i = 0; i < kTries; ++i) {
+    const std::unique_ptr<Matcher> matcher = format.matcher();
+    for (int length = 0; length < kTriedTokens && !matcher->has_ended(); ++length) {
+      matcher->fill(words);
+      random = random * 1664525u + 1013904223u;  // a generator of Numerical Recipes
+      const auto first = static_cast<int64_t>(random % static_cast<uint64_t>(num_tokens));
+      const int64_t token = next_allowed(words, first, num_tokens, end_tokens);
+      HEDDLE_CHECK(token >= 0, "the tokens of the model have no text that it allows");
+      if (!matcher->accept(static_cast<int32_t>(token))) break;
+    }
+  }
 }
 
 /// One line of what the library says.
@@ -156,7 +193,9 @@ bool FormatCompiler::compile(Job& job, bool is_last) noexcept {
   try {
     const std::shared_ptr<const TokenSet> token_set = token_set_of(job);
     const LimitedWork limited(is_last ? limits_.last : limits_.first);
-    job.result_ = grammar::compile(*token_set, job.format_);
+    std::shared_ptr<const CompiledFormat> compiled = grammar::compile(*token_set, job.format_);
+    try_out(*compiled, job.num_logits_, job.end_tokens_);
+    job.result_ = std::move(compiled);
   } catch (const LimitPassed& passed) {
     if (!is_last && passed.kind() == LimitPassed::Kind::kTime) return false;
     job.failure_ = std::current_exception();

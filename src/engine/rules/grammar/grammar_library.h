@@ -42,6 +42,8 @@ class Matcher {
   virtual void fill(std::span<int32_t> words) = 0;
   /// Whether the answer may end here.
   [[nodiscard]] virtual bool is_complete() const = 0;
+  /// Whether an end token was accepted.
+  [[nodiscard]] virtual bool has_ended() const = 0;
 };
 
 /// A format for a vocabulary. Immutable, for any number of threads.

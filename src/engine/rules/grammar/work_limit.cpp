@@ -42,6 +42,8 @@ LimitedWork::LimitedWork(const WorkLimit& limit)
 
 LimitedWork::~LimitedWork() { current = nullptr; }
 
+double LimitedWork::seconds() const { return thread_seconds() - (end_ - limit_.seconds); }
+
 void LimitedWork::check() {
   if (num_bytes_ > limit_.num_bytes) throw LimitPassed(LimitPassed::Kind::kMemory, limit_);
   if (++num_calls_ % kCallsPerLook == 0 && thread_seconds() > end_) {

@@ -34,6 +34,9 @@ class LimitedWork {
   LimitedWork(const LimitedWork&) = delete;
   LimitedWork& operator=(const LimitedWork&) = delete;
 
+  /// Of processor time so far.
+  [[nodiscard]] double seconds() const;
+
  private:
   friend void* allocate(size_t size);
   friend void deallocate(void* place) noexcept;

@@ -47,6 +47,7 @@ class XgrammarMatcher final : public Matcher {
   bool accept(int32_t token) override { return matcher_.AcceptToken(token); }
   bool accept_text(const std::string& text) override { return matcher_.AcceptString(text); }
   bool is_complete() const override { return matcher_.IsCompleted() || matcher_.IsTerminated(); }
+  bool has_ended() const override { return matcher_.IsTerminated(); }
   void fill(std::span<int32_t> words) override {
     int64_t shape[] = {std::ssize(words)};
     DLTensor tensor{.data = words.data(),
