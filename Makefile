@@ -6,7 +6,7 @@ SECONDS ?= 60
 BENCH ?=
 REQUESTS ?= 1000000
 # What the build that `make demo` or `make test` begins leaves out for time.
-COMPLETE = HEDDLE_INSTRUCTION_SETS=all HEDDLE_DTYPES=all HEDDLE_HEAD_DIMS=all
+COMPLETE = HEDDLE_GRAMMAR=ON HEDDLE_INSTRUCTION_SETS=all HEDDLE_DTYPES=all HEDDLE_HEAD_DIMS=all
 
 .NOTPARALLEL:
 .PHONY: help demo test ci serve soak build bench check conformance format asan fuzz install wheels clean
@@ -34,13 +34,13 @@ test-%: ## build and run the tests of one family: make test-lora
 
 serve: ## build the server and run it with the example adapters on 127.0.0.1:8000
 	@tools/bootstrap build serve
-	@HEDDLE_BUILD_SERVER=ON tools/build release heddle_program heddle_serve_program
+	@HEDDLE_BUILD_SERVER=ON HEDDLE_GRAMMAR=ON tools/build release heddle_program heddle_serve_program
 	@tools/with_model build/heddle serve --lora-root examples/adapters
 
 soak: ## load the server for long: REQUESTS=1000000 over 200 adapters, reloads, slow and leaving clients
 	@tools/bootstrap build serve
 	@tools/python_env
-	@HEDDLE_BUILD_SERVER=ON tools/build release heddle_program heddle_serve_program
+	@HEDDLE_BUILD_SERVER=ON HEDDLE_GRAMMAR=ON tools/build release heddle_program heddle_serve_program
 	@HEDDLE_TEST_REQUESTS=$(REQUESTS) HEDDLE_TEST_IDLE_SECONDS=60 HEDDLE_TEST_RECORD=bench/results/server_soak.json \
 		build/venv/bin/python tests/server/load_test.py build/heddle
 

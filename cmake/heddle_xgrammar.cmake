@@ -6,9 +6,6 @@ set(default ON)
 if(HEDDLE_GPU_CHECK)  # on machines without a network
   set(default OFF)
 endif()
-if(DEFINED ENV{HEDDLE_GRAMMAR})
-  set(default $ENV{HEDDLE_GRAMMAR})
-endif()
 option(HEDDLE_GRAMMAR "Structured output, by xgrammar" ${default})
 set(HEDDLE_XGRAMMAR_DIR "" CACHE PATH "The unpacked sources of xgrammar 0.2.8; empty: they are fetched")
 
@@ -36,7 +33,7 @@ function(heddle_add_grammar target)
     XGRAMMAR_LOG_CUSTOMIZE=1 XGRAMMAR_ENABLE_CPPTRACE=0 XGRAMMAR_ENABLE_INTERNAL_CHECK=0
     _GLIBCXX_EXTERN_TEMPLATE=0)  # strings, too, allocate by the functions below
   # Without sanitizers: the archive is as it is, and they would make it twice as dear.
-  target_compile_options(heddle_xgrammar PRIVATE -O2 -fno-gnu-unique -fno-sanitize=all)
+  target_compile_options(heddle_xgrammar PRIVATE -O2 -fno-sanitize=all $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
   set_target_properties(heddle_xgrammar PROPERTIES CXX_VISIBILITY_PRESET hidden)
   target_include_directories(heddle_xgrammar SYSTEM PRIVATE
     ${sources}/include ${sources}/3rdparty/picojson ${sources}/3rdparty/dlpack/include)

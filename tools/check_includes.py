@@ -18,7 +18,7 @@ LIBRARIES = {
     "stdbool.h": "std", "stddef.h": "std", "stdint.h": "std",
     "hwy": "highway", "gtest": "gtest", "gmock": "gtest", "benchmark": "benchmark", "nlohmann": "json",
     "pcre2.h": "pcre2", "utf8proc.h": "utf8proc", "CLI": "cli11", "spdlog": "spdlog", "xxhash.h": "xxhash", "histedit.h": "edit", "dlpack": "dlpack",
-    "nanobind": "nanobind", "Python.h": "python", "boost": "boost", "openssl": "openssl", "prometheus": "prometheus",
+    "xgrammar": "xgrammar", "nanobind": "nanobind", "Python.h": "python", "boost": "boost", "openssl": "openssl", "prometheus": "prometheus",
     "cub": "cuda", "thrust": "cuda", "cooperative_groups": "cuda", "cooperative_groups.h": "cuda", "mma.h": "cuda",
 }
 
@@ -68,6 +68,8 @@ LAYERS = {
                    "src/chat_template"],
                   ["pcre2"]),
     "src/engine/cache": (["include/heddle", "src/core", "src/model", "src/files"], ["boost", "system"]),
+    # The one source that includes the library of grammars.
+    "src/engine/rules/xgrammar": (["include/heddle", "src/engine/rules/grammar", "src/files"], ["xgrammar"]),
     "src/engine": (["include/heddle", "src/core", "src/model", "src/files", "src/tokenizer", "src/chat_template",
                     "src/answers"],
                    ["system"]),

@@ -38,6 +38,7 @@ struct BenchOptions {
   int64_t num_shared = 3968;         // tokens of a prompt that all requests of `shared` begin with
   int num_users = 32, num_turns = 10;
   int64_t cache_tokens = 100'000;  // that the cache of `admit` holds
+  std::string vocabulary;          // a GGUF file, whose tokens have the texts of `formats`
 };
 
 /// Rows of a decode step, and how many adapters they use by turns; so many rows use none.

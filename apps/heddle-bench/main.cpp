@@ -69,10 +69,14 @@ void add_adapters_bench_options(CLI::App& app, BenchOptions& options) {
 
 void add_prefix_bench_options(CLI::App& app, BenchOptions& options) {
   constexpr const char* kGroup = "prefix";
-  app.add_option(
-         "--figure", options.figures,
-         "shared, chats, lookup, apart, admit, rules or host (of a GPU), several or none, which "
-         "is all")
+  app.add_option("--figure", options.figures,
+                 "shared, chats, lookup, apart, admit, rules, formats or host (of a GPU), several "
+                 "or none, which "
+                 "is all")
+      ->group(kGroup);
+  app.add_option("--vocabulary", options.vocabulary,
+                 "A GGUF file with the vocabulary of `formats`; it may have no weights")
+      ->check(CLI::ExistingFile)
       ->group(kGroup);
   app.add_option("--shared", options.num_shared,
                  "Tokens of --prompt, whole pages, that all requests of `shared` begin with")

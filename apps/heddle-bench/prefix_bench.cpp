@@ -25,10 +25,10 @@ struct NamedFigure {
   void (*measure)(PrefixBench&);
 };
 
-constexpr NamedFigure kFigures[] = {{"shared", measure_shared}, {"chats", measure_chats},
-                                    {"lookup", measure_lookup}, {"apart", measure_apart},
-                                    {"admit", measure_admit},   {"rules", measure_rules},
-                                    {"host", measure_host}};
+constexpr NamedFigure kFigures[] = {{"shared", measure_shared},   {"chats", measure_chats},
+                                    {"lookup", measure_lookup},   {"apart", measure_apart},
+                                    {"admit", measure_admit},     {"rules", measure_rules},
+                                    {"formats", measure_formats}, {"host", measure_host}};
 
 const NamedFigure* find_figure(const std::string& name) {
   const auto* const figure =
@@ -74,7 +74,8 @@ Engine PrefixBench::make(const EngineOptions& options, std::function<void()> bef
   if (before_compute) {
     hook = [then = std::move(before_compute)](const ExecContext& /*ctx*/) { then(); };
   }
-  Engine engine = make_engine(config_of_shape(options_.shape), 0, options, std::move(hook));
+  Engine engine = make_engine(config_of_shape(options_.shape), 0, options, std::move(hook),
+                              options_.vocabulary);
   Json head = engine_record(head_["what"].get<std::string>().c_str(), engine, options_);
   head["records"] = std::move(head_["records"]);
   head.erase("prefill_chunk");  // the figures differ in it

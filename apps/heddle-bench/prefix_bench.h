@@ -76,6 +76,7 @@ void measure_lookup(PrefixBench& bench);
 void measure_apart(PrefixBench& bench);
 void measure_admit(PrefixBench& bench);
 void measure_rules(PrefixBench& bench);
+void measure_formats(PrefixBench& bench);
 void measure_host(PrefixBench& bench);
 
 }  // namespace heddle::app

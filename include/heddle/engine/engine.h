@@ -345,7 +345,8 @@ class Engine {
  private:
   friend Engine make_engine(std::string_view config_json, uint64_t seed,
                             const EngineOptions& options,
-                            std::function<void(const ExecContext&)> hook);     // made_engine.h
+                            std::function<void(const ExecContext&)> hook,
+                            const std::string&);                               // made_engine.h
   friend Engine open_engine(const EngineOptions& options, EngineHooks hooks);  // as above
   struct State;
   explicit Engine(std::unique_ptr<State> state);

@@ -17,9 +17,9 @@ Engine open_engine(const EngineOptions& options, EngineHooks hooks) {
 }
 
 Engine make_engine(std::string_view config_json, uint64_t seed, const EngineOptions& options,
-                   BeforeCompute hook) {
+                   BeforeCompute hook, const std::string& vocabulary) {
   const WeightType type = load_options_of(options).weights.value_or(WeightType::kBF16);
-  auto files = std::make_unique<const model::MadeModel>(config_json, seed, type);
+  auto files = std::make_unique<const model::MadeModel>(config_json, seed, type, vocabulary);
   EngineOptions named = options;
   named.model_path = files->path();
   named.weights.clear();

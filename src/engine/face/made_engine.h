@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "heddle/core/context.h"
@@ -26,8 +27,10 @@ struct EngineHooks {
 
 /// An engine of a model whose weights are made of a seed, for measurements and tests (model/source/
 /// made_model.h). config_json: as a config.json of transformers. options.weights: the type in which
-/// the matrices are made, empty: bf16; options.model_path is not read.
+/// the matrices are made, empty: bf16; options.model_path is not read. vocabulary: a GGUF file with
+/// its tokens; empty: it has one.
 [[nodiscard]] Engine make_engine(std::string_view config_json, uint64_t seed,
-                                 const EngineOptions& options, BeforeCompute hook = {});
+                                 const EngineOptions& options, BeforeCompute hook = {},
+                                 const std::string& vocabulary = {});
 
 }  // namespace heddle

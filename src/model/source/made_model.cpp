@@ -6,9 +6,11 @@
 
 #include "heddle/core/error.h"
 
+#include "files/gguf.h"
 #include "files/json_tree.h"
 #include "files/printable.h"
 #include "model/families/family.h"
+#include "model/model_text.h"
 
 namespace heddle::model {
 namespace {
@@ -79,8 +81,9 @@ std::vector<std::string_view> MadeWeights::names() const {
   return names;
 }
 
-MadeModel::MadeModel(std::string_view config_json, uint64_t seed, WeightType type)
-    : weights_(seed, type) {
+MadeModel::MadeModel(std::string_view config_json, uint64_t seed, WeightType type,
+                     std::string vocabulary)
+    : vocabulary_(std::move(vocabulary)), weights_(seed, type) {
   const auto object = files::parse_json(config_json, path());
   config_ = read_folder_config(*object, path(), weights_).decoder;
   const DecoderConfig& c = config_;
@@ -119,10 +122,18 @@ void MadeModel::add_tensors() {
 }
 
 tokenizer::Tokenizer MadeModel::tokenizer() const {
+  if (!vocabulary_.empty()) {
+    return tokenizer::Tokenizer(read_vocabulary(files::GgufFile(vocabulary_)));
+  }
   tokenizer::Vocabulary vocabulary;
   vocabulary.tokens = {"a"};
   vocabulary.pre_tokenizer = "gpt-2";
   return tokenizer::Tokenizer(std::move(vocabulary));
+}
+
+std::vector<int32_t> MadeModel::end_tokens() const {
+  return vocabulary_.empty() ? std::vector<int32_t>()
+                             : read_end_tokens(files::GgufFile(vocabulary_));
 }
 
 }  // namespace heddle::model

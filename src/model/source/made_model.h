@@ -44,22 +44,28 @@ class MadeWeights : public WeightSource {
 };
 
 /// A model that lies in no file, for measurements: no speed depends on what its weights are. Its
-/// tokenizer knows one token; tokens that are given as ids may be any of the embedding.
+/// tokenizer knows one token, or those of a file; tokens that are given as ids may be any of the
+/// embedding.
 class MadeModel : public ModelFiles {
  public:
   /// config_json: as a config.json of transformers. Throws Error where it is of no family that
   /// heddle has, has fused or biased products, or rows that are no whole blocks of the type, which
   /// is one that `quantize` makes.
-  MadeModel(std::string_view config_json, uint64_t seed, WeightType type);
+  /// vocabulary: a GGUF file, which may have no weights; empty: none.
+  MadeModel(std::string_view config_json, uint64_t seed, WeightType type,
+            std::string vocabulary = {});
 
   [[nodiscard]] const std::string& path() const override { return weights_.path(); }
   [[nodiscard]] const DecoderConfig& config() const override { return config_; }
   [[nodiscard]] const WeightSource& weights() const override { return weights_; }
   [[nodiscard]] TensorNames tensor_names() const override { return folder_tensor_names(config_); }
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
+  [[nodiscard]] std::vector<int32_t> end_tokens() const override;
 
  private:
   void add_tensors();
+
+  std::string vocabulary_;
 
   MadeWeights weights_;
   DecoderConfig config_;

@@ -109,7 +109,11 @@ const CompiledFormat& FormatCompiler::Job::result() const {
   return *result_;
 }
 
-FormatCompiler::FormatCompiler(const Limits& limits) : limits_(limits) {}
+FormatCompiler::FormatCompiler(const Limits& limits) : limits_(limits) {
+  constexpr int kMaxThreads = 8;
+  const auto half = static_cast<int>(std::thread::hardware_concurrency() / 2);
+  if (limits_.num_threads == 0) limits_.num_threads = std::clamp(half, 1, kMaxThreads);
+}
 
 FormatCompiler::~FormatCompiler() {
   {
