@@ -18,6 +18,7 @@ enum class ToolFormat : uint8_t {
   kLlama3Json,  // {"name": "now", "parameters": {...}}
   kPythonic,    // [now(zone="UTC"), now()]
   kMistral,     // [TOOL_CALLS][{"name": "now", "arguments": {...}}]
+  kMistralV11,  // [TOOL_CALLS]now[ARGS]{...}
   kGranite,     // <|tool_call|>[{"name": "now", "arguments": {...}}]
   kPhi4,        // functools[{"name": "now", "arguments": {...}}]
   kGemma,       // ```tool_code\nnow(zone="UTC")\n```
@@ -27,6 +28,8 @@ enum class ToolFormat : uint8_t {
 /// The marks around a model's thoughts.
 struct ReasoningStyle {
   std::string begin{}, end{};  // "<think>" and "</think>"; both empty: it does not think aloud
+  /// Marks around the text after the thoughts, "<response>" of Granite; empty: there are none.
+  std::string text_begin{}, text_end{};
   /// The prompt ends within them: the answer begins with thoughts, without `begin`.
   bool has_begun = false;
   /// Whether answers may think: the template, or its variables, may have turned it off.
