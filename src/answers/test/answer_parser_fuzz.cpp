@@ -40,7 +40,7 @@ ParsedAnswer in_pieces(const AnswerStyle& style, const ParserOptions& options,
   return answer;
 }
 
-/// Whether the bytes of `part` are in `text` in their order; returns what follows them.
+/// Whether the bytes of `part` are in `text` in their order.
 bool is_in_order(std::string_view part, std::string_view text) {
   for (const char byte : part) {
     const size_t at = text.find(byte);
@@ -70,7 +70,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const ParsedAnswer pieces = in_pieces(style, options, text, data[1]);
   check(shown(whole) == shown(pieces));
   check(is_in_order(whole.reasoning + whole.text, text));
-  for (const ParsedCall& call : whole.calls) check(!call.name.empty() && !call.arguments.empty());
+  for (const ParsedCall& call : whole.calls) check(!call.name.empty() && !call.id.empty());
   // Without calls, and where thoughts are text, all of it is text.
   if (whole.calls.empty() && !options.finds_reasoning) check(whole.text == text);
   return 0;
