@@ -144,7 +144,7 @@ struct AnswerParser::State final : CallSink {
       return;
     }
     put_space();
-    put_text(byte);
+    put_after(byte);
   }
 
   // ---- Calls

@@ -5,10 +5,8 @@
 #include <string>
 #include <vector>
 
-#include <boost/json/value.hpp>
-
 #include "answers/answer_style.h"
-#include "files/json.h"
+#include "files/json_value.h"
 
 namespace heddle::answers {
 
