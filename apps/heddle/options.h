@@ -97,10 +97,12 @@ struct ServeOptions {
   GenerationDefaults generation;  // of the model's files, when it is loaded
   int64_t max_waiting = 1024;     // rows that wait for a place in the batch
   int max_connections = 4096;
-  int64_t stream_buffer = 1 << 20;   // bytes of a stream that its reader has not taken
-  int64_t max_buffered = 256 << 20;  // bytes of bodies and answers that are held, in all
-  double stream_timeout = 30;        // seconds that a reader may take nothing
-  double drain_timeout = 30;         // seconds that rows have to end after SIGTERM
+  int64_t stream_buffer = 1 << 20;          // bytes of a stream that its reader has not taken
+  int64_t max_buffered = 256 << 20;         // bytes of bodies and answers that are held, in all
+  double stream_timeout = 30;               // seconds that a reader may take nothing
+  double drain_timeout = 30;                // seconds that rows have to end after SIGTERM
+  int64_t response_store = 0;               // responses of /v1/responses that are kept
+  int64_t response_store_bytes = 64 << 20;  // of these, in all
   bool log_json = false;
   std::string config;  // TOML file; read before the options are
 };

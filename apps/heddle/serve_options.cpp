@@ -87,6 +87,10 @@ void add_limit_options(CLI::App& command, ServeOptions& options) {
              "model's generation_config.json may give it")
       ->default_str(std::to_string(kDefaultMaxTokens))
       ->check(CLI::Range(int64_t{0}, kMax));
+  add("--response-store", options.response_store, kMax,
+      "Responses of /v1/responses that are kept in memory for previous_response_id; 0: none");
+  add_size(group, "--response-store-size", options.response_store_bytes, "64M",
+           "Maximum size of these responses and their conversations, in all");
   add("--max-waiting", options.max_waiting, kMax,
       "Maximum number of answers that wait for a place in the batch; further requests get 429");
 }

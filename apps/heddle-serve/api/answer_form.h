@@ -21,6 +21,8 @@ class AnswerForm {
 
   /// The bytes with which a stream begins.
   [[nodiscard]] virtual std::string begin() { return {}; }
+  /// What keeps a stream alive in which nothing else comes: a comment, which clients skip.
+  [[nodiscard]] virtual std::string ping() { return ": ping\n\n"; }
   /// What an event of a row adds to the stream.
   [[nodiscard]] virtual std::string added(size_t row, const Event& event) = 0;
   /// The bytes with which a stream ends, when all rows have.

@@ -1,5 +1,7 @@
 #include "api/api_error.h"
 
+#include <utility>
+
 #include "files/json_text.h"
 #include "files/json_value.h"
 
@@ -10,6 +12,24 @@ using files::Json;
 using files::JsonObject;
 
 constexpr const char* kRetrySeconds = "1";
+
+HttpResponse with_headers(HttpResponse response, const ApiError& error) {
+  if (error.status() == 429) response.headers.emplace_back("Retry-After", kRetrySeconds);
+  if (!error.methods().empty()) response.headers.emplace_back("Allow", error.methods());
+  return response;
+}
+
+const char* anthropic_type(unsigned status) {
+  switch (status) {
+    case 401: return "authentication_error";
+    case 403: return "permission_error";
+    case 404: return "not_found_error";
+    case 413: return "request_too_large";
+    case 429: return "rate_limit_error";
+    case 503: return "overloaded_error";
+    default: return status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
 
 }  // namespace
 
@@ -58,10 +78,22 @@ std::string openai_error_json(const ApiError& error) {
 }
 
 HttpResponse openai_error(const ApiError& error) {
-  HttpResponse response{.status = error.status(), .body = openai_error_json(error)};
-  if (error.status() == 429) response.headers.emplace_back("Retry-After", kRetrySeconds);
-  if (!error.methods().empty()) response.headers.emplace_back("Allow", error.methods());
-  return response;
+  return with_headers({.status = error.status(), .body = openai_error_json(error)}, error);
+}
+
+std::string anthropic_error_json(const ApiError& error) {
+  const JsonObject inner{{"type", anthropic_type(error.status())}, {"message", error.what()}};
+  return files::json_text(JsonObject{{"type", "error"}, {"error", inner}});
+}
+
+HttpResponse anthropic_error(const ApiError& error) {
+  return with_headers({.status = error.status(), .body = anthropic_error_json(error)}, error);
+}
+
+HttpResponse error_for(const std::string& path, const ApiError& error) {
+  constexpr std::string_view kMessages = "/v1/messages";
+  const bool is_anthropic = path == kMessages || path.starts_with(std::string(kMessages) + "/");
+  return is_anthropic ? anthropic_error(error) : openai_error(error);
 }
 
 HttpResponse lorax_error(const ApiError& error) {
@@ -79,9 +111,7 @@ HttpResponse lorax_error(const ApiError& error) {
   }
   HttpResponse response{.status = status};
   response.body = files::json_text(JsonObject{{"error", error.what()}, {"error_type", type}});
-  if (status == 429) response.headers.emplace_back("Retry-After", kRetrySeconds);
-  if (!error.methods().empty()) response.headers.emplace_back("Allow", error.methods());
-  return response;
+  return with_headers(std::move(response), error);
 }
 
 }  // namespace heddle::serve

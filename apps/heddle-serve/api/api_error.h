@@ -49,5 +49,11 @@ class ApiError : public std::runtime_error {
 [[nodiscard]] std::string openai_error_json(const ApiError& error);
 /// {"error", "error_type"} with the status that LoRAX has for it.
 [[nodiscard]] HttpResponse lorax_error(const ApiError& error);
+/// {"type": "error", "error": {"type", "message"}} as Anthropic has it.
+[[nodiscard]] HttpResponse anthropic_error(const ApiError& error);
+/// The body of it.
+[[nodiscard]] std::string anthropic_error_json(const ApiError& error);
+/// That of Anthropic for its API's paths, of OpenAI for others.
+[[nodiscard]] HttpResponse error_for(const std::string& path, const ApiError& error);
 
 }  // namespace heddle::serve

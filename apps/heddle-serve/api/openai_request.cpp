@@ -106,7 +106,10 @@ std::string last_text(const Request& request) {
 }  // namespace
 
 Generation read_chat(const std::string& text, const app::ServeOptions& options) {
-  files::JsonTree tree = parse_body(text);
+  return read_chat(parse_body(text), options);
+}
+
+Generation read_chat(files::JsonTree tree, const app::ServeOptions& options) {
   json& body = *tree;
   Generation generation;
   json tools = take_shown_tools(body);

@@ -3,12 +3,15 @@
 #include <string>
 
 #include "api/generation.h"
+#include "files/json_tree.h"
 #include "options.h"
 
 namespace heddle::serve {
 
 /// The body of /v1/chat/completions. Throws ApiError and heddle::Error, which name the field.
 [[nodiscard]] Generation read_chat(const std::string& body, const app::ServeOptions& options);
+/// read_chat of a body that is parsed, an object.
+[[nodiscard]] Generation read_chat(files::JsonTree body, const app::ServeOptions& options);
 /// The body of /v1/completions.
 [[nodiscard]] Generation read_completion(const std::string& body, const app::ServeOptions& options);
 /// The body of /tokenize with `prompt` or `messages`: which adapter, and the request whose tokens

@@ -90,7 +90,8 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     if (!held_.hold(std::ssize(response.body))) {
       response = refusal(
           503,
-          "the answers that wait for slow clients take too much memory together; try again later");
+          "the answers that wait for slow clients take too much memory together; try again later",
+          request_.path);
     }
     http::response<http::string_body> message{http::status(response.status), version_};
     set_head(message, response);
@@ -288,7 +289,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     }
     while (bytes_read().starts_with("\r\n")) buffer_.consume(2);
     if (state == HeadScan::State::kWhole) co_return true;
-    co_await send(refusal(scan.status(), scan.why()));
+    co_await send(refusal(scan.status(), scan.why(), {}));
     co_await leave();
     co_return false;
   }
@@ -330,7 +331,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
                                      net::redirect_error(net::use_awaitable, error));
     version_ = parser.is_header_done() ? parser.get().version() : 11;
     keeps_alive_ = parser.is_header_done() && parser.get().keep_alive();
-    if (error) co_return co_await refuse(error);
+    if (error) co_return co_await refuse(error, {});
     is_head_ = parser.get().method() == http::verb::head;
     request_ = head_of(parser);
     if (auto response = context_->check(request_)) {
@@ -346,10 +347,11 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
       keeps_alive_ = false;
       co_await send(refusal(503,
                             "the request bodies that are still arriving take too much memory "
-                            "together; try again later"));
+                            "together; try again later",
+                            request_.path));
       co_return co_await leave();
     }
-    if (error) co_return co_await refuse(error);
+    if (error) co_return co_await refuse(error, request_.path);
     request_.body = std::move(parser.get().body());
     is_answering_ = true;
     if (buffer_.size() == 0) {
@@ -366,10 +368,10 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   }
 
   /// The answer to what is no HTTP, or too long.
-  net::awaitable<bool> refuse(error_code error) {
+  net::awaitable<bool> refuse(error_code error, std::string path) {
     keeps_alive_ = false;
     held_.let_go();
-    std::optional<HttpResponse> response = refusal_of(error, context_->body_bytes);
+    std::optional<HttpResponse> response = refusal_of(error, context_->body_bytes, path);
     if (response) co_await send(std::move(*response));
     co_return co_await leave();
   }

@@ -4,6 +4,7 @@
 
 #include <boost/beast/http/error.hpp>
 
+#include "api/api_error.h"
 #include "http/head_scan.h"
 
 namespace heddle::serve {
@@ -27,11 +28,8 @@ std::string take_host(std::string_view& target) {
 
 }  // namespace
 
-HttpResponse refusal(unsigned status, const std::string& message) {
-  return {.status = status,
-          .body = R"({"error":{"message":")" + message +
-                  R"(","type":"BadRequestError","param":null,"code":)" + std::to_string(status) +
-                  "}}"};
+HttpResponse refusal(unsigned status, const std::string& message, const std::string& path) {
+  return error_for(path, {status, "BadRequestError", message});
 }
 
 void set_limits(RequestParser& parser, uint64_t body_bytes) {
@@ -58,21 +56,22 @@ HttpRequest head_of(const RequestParser& parser) {
   return request;
 }
 
-std::optional<HttpResponse> refusal_of(const boost::system::error_code& error,
-                                       uint64_t body_bytes) {
+std::optional<HttpResponse> refusal_of(const boost::system::error_code& error, uint64_t body_bytes,
+                                       const std::string& path) {
   if (error == http::error::header_limit) {
-    return refusal(431, "the headers have more than " + std::to_string(kHeaderBytes) + " bytes");
+    return refusal(431, "the headers have more than " + std::to_string(kHeaderBytes) + " bytes",
+                   path);
   }
   if (error == http::error::body_limit) {
-    return refusal(413,
-                   "the body has more than " + std::to_string(body_bytes) + " bytes (--max-body)");
+    return refusal(
+        413, "the body has more than " + std::to_string(body_bytes) + " bytes (--max-body)", path);
   }
   const bool is_http =
       error.category() == http::make_error_code(http::error::bad_method).category();
   const bool has_gone =
       error == http::error::end_of_stream || error == http::error::partial_message;
   if (!is_http || has_gone) return std::nullopt;
-  return refusal(400, "not a valid HTTP request: " + error.message());
+  return refusal(400, "not a valid HTTP request: " + error.message(), path);
 }
 
 }  // namespace heddle::serve

@@ -14,8 +14,9 @@ using RequestParser = boost::beast::http::request_parser<boost::beast::http::str
 /// Readies it for one request.
 void set_limits(RequestParser& parser, uint64_t body_bytes);
 
-/// OpenAI's form of an error, for requests that no route has seen.
-[[nodiscard]] HttpResponse refusal(unsigned status, const std::string& message);
+/// An error for a request that no route has seen; `path` is empty where it is not known.
+[[nodiscard]] HttpResponse refusal(unsigned status, const std::string& message,
+                                   const std::string& path);
 
 /// The head that was read, without the body; HEAD counts as GET. A target that names
 /// its host ("http://localhost/health") goes before the header Host.
@@ -23,6 +24,6 @@ void set_limits(RequestParser& parser, uint64_t body_bytes);
 
 /// The response to what is no HTTP, or too long; nothing: the client has gone.
 [[nodiscard]] std::optional<HttpResponse> refusal_of(const boost::system::error_code& error,
-                                                     uint64_t body_bytes);
+                                                     uint64_t body_bytes, const std::string& path);
 
 }  // namespace heddle::serve

@@ -84,6 +84,11 @@ std::string_view bearer(const HttpRequest& head) {
   return is_bearer ? trimmed(value.substr(kBearer.size())) : std::string_view();
 }
 
+/// The key as Anthropic's clients send it.
+std::string_view api_key_header(const HttpRequest& head) {
+  return trimmed(head.header("x-api-key"));
+}
+
 }  // namespace
 
 Access::Access(const app::ServeOptions& options)
@@ -118,55 +123,63 @@ Headers Access::cors_headers(const HttpRequest& head) const {
           {"Vary", "Origin"}};
 }
 
+std::string Access::owner_of(const HttpRequest& head) {
+  const std::string_view key = bearer(head).empty() ? api_key_header(head) : bearer(head);
+  const Digest digest = digest_of(key);
+  return {digest.begin(), digest.end()};
+}
+
 std::optional<HttpResponse> Access::check(const HttpRequest& head) const {
+  if (const auto refused = refusal(head)) return error_for(head.path, *refused);
+  if (head.method != "OPTIONS") return std::nullopt;
+  HttpResponse response{.status = 204, .headers = cors_headers(head)};
+  const bool is_cors = !response.headers.empty();
+  const std::string methods = allowed_methods(head.path);
+  if (!methods.empty()) response.headers.emplace_back("Allow", methods + ", OPTIONS");
+  if (is_cors) {
+    response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE");
+    response.headers.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type, *");
+  }
+  return response;
+}
+
+std::optional<ApiError> Access::refusal(const HttpRequest& head) const {
   const std::string_view host = head.header("Host"), origin = head.header("Origin");
   const bool is_probe = host.empty() && is_health_route(head);
   if (!is_probe && host.empty()) {
-    return openai_error({400, "BadRequestError", "the request has no Host header"});
+    return bad_request("the request has no Host header");
   }
   if (!is_probe && !may_be_host(host)) {
-    return openai_error(
-        {403, "PermissionDeniedError",
-         "the Host header is not one of this server's names; allow it with --allowed-host"});
+    return ApiError(
+        403, "PermissionDeniedError",
+        "the Host header is not one of this server's names; allow it with --allowed-host");
   }
   if (!origin.empty() && !is_cors_origin(origin)) {
     const size_t scheme = origin.find("://");
     const bool is_same = scheme != std::string_view::npos &&
                          lower_case(origin.substr(scheme + 3)) == lower_case(host);
     if (!is_same) {
-      return openai_error(
-          {403, "PermissionDeniedError",
-           "pages from this origin may not use the server; allow it with --cors-origin"});
+      return ApiError(403, "PermissionDeniedError",
+                      "pages from this origin may not use the server; allow it with --cors-origin");
     }
   }
-  if (head.method == "OPTIONS") {
-    HttpResponse response{.status = 204, .headers = cors_headers(head)};
-    const bool is_cors = !response.headers.empty();
-    const std::string methods = allowed_methods(head.path);
-    if (!methods.empty()) response.headers.emplace_back("Allow", methods + ", OPTIONS");
-    if (is_cors) {
-      response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE");
-      response.headers.emplace_back("Access-Control-Allow-Headers",
-                                    "Authorization, Content-Type, *");
-    }
-    return response;
-  }
+  if (head.method == "OPTIONS") return std::nullopt;
   if (is_admin_route(head)) {
-    if (!has_admin()) return openai_error({404, "NotFoundError", "there is no such route"});
+    if (!has_admin()) return ApiError(404, "NotFoundError", "there is no such route");
     if (!is_one_of(bearer(head), admin_keys_)) {
-      return openai_error({401, "AuthenticationError", "the admin key is missing or wrong"});
+      return ApiError(401, "AuthenticationError", "the admin key is missing or wrong");
     }
   } else if (!api_keys_.empty() && !is_open_route(head) && !is_one_of(bearer(head), api_keys_) &&
-             !is_one_of(bearer(head), admin_keys_)) {
-    return openai_error({401, "AuthenticationError", "the API key is missing or wrong"});
+             !is_one_of(bearer(head), admin_keys_) && !is_one_of(api_key_header(head), api_keys_)) {
+    return ApiError(401, "AuthenticationError", "the API key is missing or wrong");
   }
   const Route route = route_of(head).route;
   // A reset takes no body, and its key is what no page of another site can send.
   const bool takes_body =
       head.method == "POST" && route != Route::kNone && route != Route::kResetPrefixCache;
   if (takes_body && media_type(head) != "application/json") {
-    return openai_error(
-        {415, "UnsupportedMediaType", "the Content-Type header must be application/json"});
+    return ApiError(415, "UnsupportedMediaType",
+                    "the Content-Type header must be application/json");
   }
   return std::nullopt;
 }

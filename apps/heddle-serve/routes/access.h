@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "api/api_error.h"
 #include "http/message.h"
 #include "options.h"
 
@@ -21,8 +22,11 @@ class Access {
   [[nodiscard]] Headers cors_headers(const HttpRequest& head) const;
   /// Whether the admin routes exist: those that load and unload adapters and reset the cache.
   [[nodiscard]] bool has_admin() const { return !admin_keys_.empty(); }
+  /// What stands for the key that the request brings, if it does: equal keys have one.
+  [[nodiscard]] static std::string owner_of(const HttpRequest& head);
 
  private:
+  [[nodiscard]] std::optional<ApiError> refusal(const HttpRequest& head) const;
   [[nodiscard]] bool may_be_host(std::string_view host) const;
   [[nodiscard]] bool is_cors_origin(std::string_view origin) const;
 

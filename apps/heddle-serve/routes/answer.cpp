@@ -13,7 +13,6 @@ namespace net = boost::asio;
 
 constexpr std::chrono::seconds kPing{15};
 constexpr size_t kFewEntries = 4096;  // of tokens; more are written in another thread
-constexpr std::string_view kPingLine = ": ping\n\n";
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -55,7 +54,7 @@ class Run {
       if (events) {
         take_all(*events, bytes);
       } else {
-        bytes = kPingLine;
+        bytes = form_.ping();
       }
       if (failed_ && !has_begun_) throw *failed_;
       if (generation_.stream && !bytes.empty()) co_await send(std::move(bytes));

@@ -5,7 +5,8 @@
 namespace heddle::serve {
 namespace {
 
-constexpr std::string_view kAdapters = "/v1/loras", kModels = "/v1/models", kPage = "/page";
+constexpr std::string_view kAdapters = "/v1/loras", kModels = "/v1/models", kPage = "/page",
+                           kResponses = "/v1/responses";
 
 struct Entry {
   const char* method;
@@ -23,6 +24,10 @@ constexpr Entry kTable[] = {{"POST", "/v1/chat/completions", Route::kChat},
                             {"POST", "/tokenize", Route::kTokenize},
                             {"POST", "/detokenize", Route::kDetokenize},
                             {"POST", "/v1/embeddings", Route::kEmbeddings},
+                            {"POST", "/v1/responses", Route::kResponses},
+                            {"POST", "/responses", Route::kResponses},
+                            {"POST", "/v1/messages", Route::kMessages},
+                            {"POST", "/v1/messages/count_tokens", Route::kCountTokens},
                             {"POST", "/v1/load_lora_adapter", Route::kLoadAdapter},
                             {"POST", "/load_lora_adapter", Route::kLoadAdapter},
                             {"POST", "/v1/loras", Route::kLoadAdapter},
@@ -83,8 +88,12 @@ RouteMatch route_of(const HttpRequest& head) {
   if (head.method == "DELETE" && is_in(head.path, kAdapters)) {
     return named(Route::kDeleteAdapter, kAdapters);
   }
+  if (head.method == "DELETE" && is_in(head.path, kResponses)) {
+    return named(Route::kDeleteResponse, kResponses);
+  }
   if (head.method != "GET") return {};
   if (is_in(head.path, kModels)) return named(Route::kShowModel, kModels);
+  if (is_in(head.path, kResponses)) return named(Route::kShowResponse, kResponses);
   return {.route = Route::kPage};
 }
 
@@ -95,8 +104,10 @@ std::string allowed_methods(const std::string& path) {
     methods += method;
     if (method == "GET") methods += ", HEAD";
   };
-  if (path == "/" || is_in(path, kPage) || is_in(path, kModels)) add("GET");
-  if (is_in(path, kAdapters)) add("DELETE");
+  if (path == "/" || is_in(path, kPage) || is_in(path, kModels) || is_in(path, kResponses)) {
+    add("GET");
+  }
+  if (is_in(path, kAdapters) || is_in(path, kResponses)) add("DELETE");
   for (const Entry& entry : kTable) {
     if (path == entry.path) add(entry.method);
   }

@@ -15,6 +15,11 @@ enum class Route : uint8_t {
   kTokenize,
   kDetokenize,
   kEmbeddings,
+  kResponses,
+  kShowResponse,    // its id in the path
+  kDeleteResponse,  // its id in the path
+  kMessages,
+  kCountTokens,
   kLoadAdapter,
   kUnloadAdapter,
   kDeleteAdapter,  // its name in the path

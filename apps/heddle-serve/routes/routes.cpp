@@ -50,8 +50,6 @@ std::string header_list(const std::vector<std::string>& names) {
   return list;
 }
 
-constexpr size_t kLongBody = 64 << 10;  // bytes that are parsed in another thread
-
 /// The conversation as a template has rendered it.
 Request as_text(Request chat, const std::string& text) {
   chat.messages.clear();
@@ -189,7 +187,7 @@ net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& respo
     log.status = failure->status();
     log.outcome = "refused";
     HttpResponse response =
-        is_lorax_route(request) ? lorax_error(*failure) : openai_error(*failure);
+        is_lorax_route(request) ? lorax_error(*failure) : error_for(request.path, *failure);
     co_await responder.send(std::move(response));
   }
   service_.metrics().count_request(label_of(request), log.status, log.times);
@@ -197,10 +195,13 @@ net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& respo
 }
 
 void Routes::name_ignored(const HttpRequest& request, const Generation& generation,
-                          Responder& responder) {
-  if (generation.ignored.empty()) return;
+                          Responder& responder, const std::string& request_id) {
+  if (generation.ignored.empty() && request_id.empty()) return;
   Headers headers = access_.cors_headers(request);
-  headers.emplace_back("X-Heddle-Ignored", header_list(generation.ignored));
+  if (!request_id.empty()) headers.emplace_back("Request-Id", request_id);
+  if (!generation.ignored.empty()) {
+    headers.emplace_back("X-Heddle-Ignored", header_list(generation.ignored));
+  }
   responder.set_headers(std::move(headers));
 }
 
@@ -213,14 +214,6 @@ void Routes::resolve(Generation& generation, RequestLog& log) {
   for (Request& request : generation.prompts) service_.names().resolve(generation.choice, request);
   const Request& first = generation.prompts.front();
   log.adapter = first.adapters.empty() ? first.adapter : "several";
-}
-
-/// read() of a body, in another thread where that takes long.
-template <class Read>
-net::awaitable<std::invoke_result_t<Read>> Routes::read_body(const std::string& body,
-                                                             const Read& read) {
-  if (body.size() <= kLongBody) co_return read();
-  co_return co_await service_.run_on(Service::Worker::kTexts, read);
 }
 
 /// Where a prompt is cut to its last tokens and comes back with the answer, what comes back are
@@ -318,6 +311,8 @@ Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, 
       co_await chat(request, responder, log, match.route == Route::kChat);
       co_return true;
     case Route::kLorax: co_await lorax(request, responder, log); co_return true;
+    case Route::kResponses: co_await responses(request, responder, log); co_return true;
+    case Route::kMessages: co_await messages(request, responder, log); co_return true;
     case Route::kEmbeddings: throw not_done("embeddings are not supported");
     default: break;
   }
@@ -327,6 +322,8 @@ Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, 
     response = co_await tokenize(request, responder);
   } else if (match.route == Route::kDetokenize) {
     response = co_await detokenize(request.body);
+  } else if (match.route == Route::kCountTokens) {
+    response = co_await count_tokens(request, responder);
   } else if (is_admin_route(request)) {
     log.outcome = "admin";
     response = co_await answer_admin(request, match);
@@ -394,6 +391,8 @@ HttpResponse Routes::facts(const HttpRequest& request, const RouteMatch& match) 
     case Route::kInfo: return info();
     case Route::kListModels: return list_models(service_);
     case Route::kShowModel: return show_model(service_, match.name);
+    case Route::kShowResponse:
+    case Route::kDeleteResponse: return stored_response(request, match);
     default: break;
   }
   if (auto file = page_file(request.path)) return std::move(*file);

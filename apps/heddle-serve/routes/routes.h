@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "http/responder.h"
+#include "responses/store.h"
 #include "routes/access.h"
 #include "routes/answer.h"
 #include "routes/route.h"
@@ -14,7 +15,10 @@ namespace heddle::serve {
 class Routes {
  public:
   Routes(Service& service, const Access& access, std::function<int()> num_connections)
-      : service_(service), access_(access), num_connections_(std::move(num_connections)) {}
+      : service_(service),
+        access_(access),
+        num_connections_(std::move(num_connections)),
+        store_(service.options().response_store, service.options().response_store_bytes) {}
 
   /// Answers a request whose head Access has let pass, and writes its line of the log. Without the
   /// reserve of memory it is refused.
@@ -27,13 +31,24 @@ class Routes {
   IsKnown route(const HttpRequest& request, Responder& responder, RequestLog& log);
   boost::asio::awaitable<HttpResponse> answer_admin(const HttpRequest& request,
                                                     const RouteMatch& match);
+  /// read() of a body, in another thread where that takes long.
   template <class Read>
   boost::asio::awaitable<std::invoke_result_t<Read>> read_body(const std::string& body,
-                                                               const Read& read);
+                                                               const Read& read) {
+    constexpr size_t kLong = 64 << 10;  // bytes
+    if (body.size() <= kLong) co_return read();
+    co_return co_await service_.run_on(Service::Worker::kTexts, read);
+  }
   boost::asio::awaitable<void> chat(const HttpRequest& request, Responder& responder,
                                     RequestLog& log, bool is_chat);
   boost::asio::awaitable<void> lorax(const HttpRequest& request, Responder& responder,
                                      RequestLog& log);
+  boost::asio::awaitable<void> responses(const HttpRequest& request, Responder& responder,
+                                         RequestLog& log);
+  HttpResponse stored_response(const HttpRequest& request, const RouteMatch& match);
+  boost::asio::awaitable<void> messages(const HttpRequest& request, Responder& responder,
+                                        RequestLog& log);
+  boost::asio::awaitable<HttpResponse> count_tokens(const HttpRequest& http, Responder& responder);
   boost::asio::awaitable<HttpResponse> tokenize(const HttpRequest& http, Responder& responder);
   boost::asio::awaitable<HttpResponse> detokenize(const std::string& body);
   HttpResponse facts(const HttpRequest& request, const RouteMatch& match);
@@ -41,13 +56,16 @@ class Routes {
   HttpResponse metrics();
   [[nodiscard]] HttpResponse health() const;
   boost::asio::awaitable<void> cut_echoed(Generation& generation);
-  /// The header with the fields that are accepted and have no effect.
-  void name_ignored(const HttpRequest& request, const Generation& generation, Responder& responder);
+  /// The header with the fields that are accepted and have no effect, and that with the request's
+  /// id where it is given.
+  void name_ignored(const HttpRequest& request, const Generation& generation, Responder& responder,
+                    const std::string& request_id = {});
   void resolve(Generation& generation, RequestLog& log);
 
   Service& service_;
   const Access& access_;
   std::function<int()> num_connections_;
+  ResponseStore store_;
 };
 
 }  // namespace heddle::serve

@@ -18,6 +18,8 @@
 #include "api/openai_request.h"
 #include "http/head_scan.h"
 #include "http/request_parser.h"
+#include "messages/request.h"
+#include "responses/request.h"
 #include "routes/access.h"
 #include "routes/route.h"
 
@@ -67,11 +69,18 @@ void read_body(const HttpRequest& request, Route route) {
       case Route::kCompletion: (void)read_completion(request.body, options); break;
       case Route::kLorax: (void)read_lorax(request.body, options); break;
       case Route::kTokenize: (void)read_tokenize(request.body, options); break;
+      case Route::kResponses: {
+        ResponseStore store(1, 1 << 20);
+        (void)read_responses(request.body, options, store, {});
+        break;
+      }
+      case Route::kMessages: (void)read_messages_request(request.body, options); break;
+      case Route::kCountTokens: (void)read_count_request(request.body, options); break;
       case Route::kSetScales: (void)read_lora_scales(request.body); break;
       default: break;
     }
   } catch (const ApiError& error) {
-    check_refusal(is_lorax_route(request) ? lorax_error(error) : openai_error(error));
+    check_refusal(is_lorax_route(request) ? lorax_error(error) : error_for(request.path, error));
   } catch (const Error& error) {
     check_refusal(openai_error(bad_request(error.what())));
   }
@@ -82,7 +91,8 @@ void check_passed(const HttpRequest& head) {
   const std::string_view key = head.header("Authorization");
   if (is_admin_route(head)) require(key == std::string("Bearer ") + kAdminKey);
   if (head.method != "GET") {
-    require(key == std::string("Bearer ") + kAdminKey || key == std::string("Bearer ") + kApiKey);
+    require(key == std::string("Bearer ") + kAdminKey || key == std::string("Bearer ") + kApiKey ||
+            head.header("x-api-key") == kApiKey);
   }
   require(label_of(head) != nullptr);
 }
@@ -110,7 +120,7 @@ class Client {
       num_come_ = std::min(num_come_ + piece_, bytes_.size());
     }
     if (!error) return is_there();
-    if (const auto response = refusal_of(error, kBodyBytes)) check_refusal(*response);
+    if (const auto response = refusal_of(error, kBodyBytes, {})) check_refusal(*response);
     return false;
   }
   /// What of the bytes was not read yet.

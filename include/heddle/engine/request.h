@@ -272,6 +272,7 @@ struct Event {
   // With Request::tell_tokens: those drawn since the last event.
   DrawnTokens tokens{};
   std::shared_ptr<const TokenTexts> token_texts{};
+  int64_t prompt_tokens = 0, cached_tokens = 0;  // as in Completion
 };
 
 }  // namespace heddle

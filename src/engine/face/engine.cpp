@@ -315,7 +315,10 @@ void Engine::State::take_token(Sequence& sequence, int32_t token, float logprob,
     const bool stopped = met_end || answer.text.stopped();  // perhaps by the last of the text
     queue.end(sequence, stopped ? FinishReason::kStop : FinishReason::kLength);
   } else if (!text.empty() || request.tells_tokens) {
-    Event event{.request = sequence.id, .text = std::move(text)};
+    Event event{.request = sequence.id,
+                .text = std::move(text),
+                .prompt_tokens = completion.prompt_tokens,
+                .cached_tokens = completion.cached_tokens};
     if (request.tells_tokens) tell_tokens(sequence, event);
     events.push_back(std::move(event));
   }
@@ -334,7 +337,11 @@ std::string Engine::State::finish_text(Sequence& sequence) const {
 void Engine::State::publish(std::vector<Event>& events) {
   if (!queue.ended().empty()) adapters.free_unused();
   for (Sequence& sequence : queue.ended()) {
-    Event event{.request = sequence.id, .text = std::move(sequence.answer.last_text)};
+    const Completion& completion = sequence.answer.completion;
+    Event event{.request = sequence.id,
+                .text = std::move(sequence.answer.last_text),
+                .prompt_tokens = completion.prompt_tokens,
+                .cached_tokens = completion.cached_tokens};
     if (sequence.request.tells_tokens) tell_tokens(sequence, event);
     event.completion = std::move(sequence.answer.completion);
     events.push_back(std::move(event));

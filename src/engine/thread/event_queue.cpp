@@ -34,6 +34,8 @@ void EventQueue::tell(Event&& event) noexcept {
   Request& request = *place;
   Event& pending = request.pending;
   const bool has_ended = event.completion.has_value();
+  pending.prompt_tokens = event.prompt_tokens;
+  pending.cached_tokens = event.cached_tokens;
   if (tells_ == Tells::kAll && !request.lost_text) {
     try {
       pending.text += event.text;

@@ -1,0 +1,329 @@
+#include "responses/form.h"
+
+#include <ctime>
+#include <optional>
+#include <utility>
+
+#include "api/answer_parts.h"
+#include "api/token_json.h"
+
+namespace heddle::serve {
+namespace {
+
+using Change = PartChange::Kind;
+
+constexpr const char* kInProgress = "in_progress";
+constexpr const char* kCompleted = "completed";
+constexpr const char* kIncomplete = "incomplete";
+
+class ResponsesForm final : public AnswerForm {
+ public:
+  ResponsesForm(ResponsesRequest request, const std::string& id, const std::string& model,
+                OnResponse on_end)
+      : request_(std::move(request)),
+        on_end_(std::move(on_end)),
+        hex_(id.substr(id.find('_') + 1)),
+        parts_(request_.generation) {
+    head_ = {{"id", id},
+             {"object", "response"},
+             {"created_at", std::time(nullptr)},
+             {"model", model},
+             {"status", kInProgress},
+             {"background", false},
+             {"completed_at", nullptr},
+             {"error", nullptr},
+             {"incomplete_details", nullptr}};
+    for (const auto& field : request_.echoed) head_[field.key()] = field.value();
+    head_["output"].emplace_array();
+    head_["usage"] = nullptr;
+  }
+
+  std::string begin() override { return open(); }
+
+  std::string added(size_t, const Event& event) override {
+    std::string bytes = open();
+    if (has_logprobs() && !event.tokens.ids.empty()) {
+      add_logprobs(span_of(event.tokens), *event.token_texts);
+    }
+    for (const PartChange& change : parts_.push(event.text)) bytes += told(change);
+    if (!event.completion) return bytes;
+    has_ended_early_ = event.completion->finish_reason != FinishReason::kStop;
+    for (const PartChange& change : parts_.finish()) bytes += told(change);
+    return bytes + tell_empty();
+  }
+
+  std::string end(std::span<const Completion> rows) override {
+    const JsonObject whole = whole_response(rows.front());
+    finish(files::json_text(whole));
+    return event(has_ended_early_ ? "response.incomplete" : "response.completed",
+                 {{"response", whole}});
+  }
+
+  std::string failure(const ApiError& error) override {
+    const char* const code = error.status() == 429 ? "rate_limit_exceeded" : "server_error";
+    std::string bytes =
+        open() + event("error", {{"code", code}, {"message", error.what()}, {"param", nullptr}});
+    JsonObject failed = head_;
+    failed["status"] = "failed";
+    failed["error"] = {{"code", code}, {"message", error.what()}};
+    failed["output"] = output();
+    return bytes + event("response.failed", {{"response", std::move(failed)}});
+  }
+
+  HttpResponse refusal(const ApiError& error) override { return openai_error(error); }
+
+  std::string whole(std::span<const Completion> rows) override {
+    const Completion& answer = rows.front();
+    has_ended_early_ = answer.finish_reason != FinishReason::kStop;
+    if (has_logprobs() && request_.generation.parses()) {
+      take_by_token(answer);
+    } else {
+      if (has_logprobs()) add_logprobs(answer_span(answer), *answer.token_texts);
+      for (const PartChange& change : parts_.push(answer.text)) (void)told(change);
+    }
+    for (const PartChange& change : parts_.finish()) (void)told(change);
+    (void)tell_empty();
+    std::string text = files::json_text(whole_response(answer));
+    finish(text);
+    return text;
+  }
+
+ private:
+  [[nodiscard]] bool has_logprobs() const { return request_.generation.logprobs; }
+
+  /// "event: response.created\ndata: {...}\n\n"
+  std::string event(const char* type, JsonObject fields) {
+    JsonObject data{{"type", type}, {"sequence_number", sequence_number_++}};
+    for (auto& field : fields) data[field.key()] = std::move(field.value());
+    return std::string("event: ") + type + "\n" + server_sent(data);
+  }
+
+  /// What comes before anything of the answer.
+  std::string open() {
+    if (std::exchange(is_open_, true)) return {};
+    const std::string bytes = event("response.created", {{"response", head_}});
+    return bytes + event("response.in_progress", {{"response", head_}});
+  }
+
+  /// Log-probabilities of tokens wait for the text that comes of them.
+  void add_logprobs(const TokenSpan& tokens, const TokenTexts& texts) {
+    const TokenNames names{.texts = texts, .are_ids = request_.generation.returns_token_names};
+    const auto num_tops = static_cast<size_t>(request_.generation.top_logprobs);
+    for (json& entry : chat_logprobs(tokens, names, num_tops)) pending_.push_back(std::move(entry));
+  }
+
+  /// A whole answer with several parts: which of them a token belongs to shows where it is pushed.
+  /// The text of a stop string is not part of it.
+  void take_by_token(const Completion& answer) {
+    const TokenSpan all = answer_span(answer);
+    const size_t tops = all.ids.empty() ? 0 : all.top_ids.size() / all.ids.size();
+    std::string_view rest = answer.text;
+    for (size_t i = 0; i < all.ids.size(); ++i) {
+      add_logprobs({all.ids.subspan(i, 1), all.logprobs.subspan(i, 1),
+                    all.top_ids.subspan(i * tops, tops), all.top_logprobs.subspan(i * tops, tops)},
+                   *answer.token_texts);
+      const std::string_view bytes = answer.token_texts->bytes(all.ids[i]);
+      if (!rest.starts_with(bytes)) continue;
+      rest.remove_prefix(bytes.size());
+      for (const PartChange& change : parts_.push(bytes)) (void)told(change);
+    }
+    for (const PartChange& change : parts_.push(rest)) (void)told(change);
+  }
+
+  /// OpenAI's clients look for a message: an answer without a token has an empty one.
+  std::string tell_empty() {
+    if (!parts_.parts().empty()) return {};
+    is_empty_ = true;
+    logprobs_.emplace_back();
+    return told({.kind = Change::kBegins, .part = 0}) + told({.kind = Change::kEnds, .part = 0});
+  }
+
+  [[nodiscard]] const AnswerPart& part(size_t i) const {
+    return is_empty_ ? no_part_ : parts_.parts()[i];
+  }
+
+  std::string id_of(size_t i, const AnswerPart& part) const {
+    switch (part.kind) {
+      case PartKind::kThoughts: return "rs_" + hex_ + std::to_string(i);
+      case PartKind::kText: return "msg_" + hex_ + std::to_string(i);
+      case PartKind::kCall: return "fc_" + hex_ + std::to_string(i);
+    }
+    return {};
+  }
+
+  /// What a text or thoughts are inside of their item.
+  JsonObject content_of(size_t i, const AnswerPart& part) const {
+    if (part.kind == PartKind::kThoughts) return {{"type", "reasoning_text"}, {"text", part.text}};
+    return {{"type", "output_text"},
+            {"text", part.text},
+            {"annotations", JsonArray()},
+            {"logprobs", logprobs_[i]}};
+  }
+
+  JsonObject item_of(size_t i, const char* status) const {
+    const AnswerPart& part = this->part(i);
+    const bool has_begun = std::string_view(status) != kInProgress;
+    JsonObject item{{"id", id_of(i, part)}, {"type", ""}, {"status", status}};
+    if (part.kind == PartKind::kCall) {
+      item["type"] = "function_call";
+      item["call_id"] = part.id;
+      item["name"] = part.name;
+      item["arguments"] = has_begun ? part.text : std::string();
+      return item;
+    }
+    item["type"] = part.kind == PartKind::kText ? "message" : "reasoning";
+    if (part.kind == PartKind::kText) {
+      item["role"] = "assistant";
+    } else {
+      item["summary"].emplace_array();
+    }
+    JsonArray& content = item["content"].emplace_array();
+    if (has_begun) content.push_back(content_of(i, part));
+    return item;
+  }
+
+  /// What the stream says of a change.
+  std::string told(const PartChange& change) {
+    const size_t i = change.part;
+    const AnswerPart& part = this->part(i);
+    const JsonObject place{{"item_id", id_of(i, part)}, {"output_index", i}};
+    switch (change.kind) {
+      case Change::kBegins: return told_begin(i, part, place);
+      case Change::kGrows: return told_growth(change, part, place);
+      case Change::kEnds: return told_end(i, part, place);
+    }
+    return {};
+  }
+
+  std::string told_begin(size_t i, const AnswerPart& part, const JsonObject& place) {
+    while (logprobs_.size() <= i) logprobs_.emplace_back();
+    std::string bytes = event("response.output_item.added",
+                              {{"output_index", i}, {"item", item_of(i, kInProgress)}});
+    if (part.kind == PartKind::kCall) return bytes;
+    JsonObject fields = place;
+    fields["content_index"] = 0;
+    fields["part"] = content_of(i, {.kind = part.kind});
+    return bytes + event("response.content_part.added", std::move(fields));
+  }
+
+  std::string told_growth(const PartChange& change, const AnswerPart& part,
+                          const JsonObject& place) {
+    JsonArray tokens =
+        take_pending(part.kind == PartKind::kText ? &logprobs_[change.part] : nullptr);
+    JsonObject fields = place;
+    fields["delta"] = change.added;
+    if (part.kind == PartKind::kCall) {
+      return event("response.function_call_arguments.delta", std::move(fields));
+    }
+    fields["content_index"] = 0;
+    if (part.kind == PartKind::kThoughts) {
+      return event("response.reasoning_text.delta", std::move(fields));
+    }
+    fields["logprobs"] = std::move(tokens);
+    return event("response.output_text.delta", std::move(fields));
+  }
+
+  /// Those that wait, which `all` gets, too.
+  JsonArray take_pending(JsonArray* all) {
+    JsonArray tokens = std::exchange(pending_, {});
+    if (all != nullptr) all->insert(all->end(), tokens.begin(), tokens.end());
+    return tokens;
+  }
+
+  std::string told_end(size_t i, const AnswerPart& part, const JsonObject& place) {
+    // Tokens without a text of their own: what a stop string has cut off.
+    if (!request_.generation.parses()) (void)take_pending(&logprobs_[i]);
+    std::string bytes;
+    JsonObject fields = place;
+    if (part.kind == PartKind::kCall) {
+      fields["name"] = part.name;
+      fields["arguments"] = part.text;
+      bytes = event("response.function_call_arguments.done", std::move(fields));
+    } else {
+      fields["content_index"] = 0;
+      JsonObject text = fields;
+      text["text"] = part.text;
+      if (part.kind == PartKind::kText) text["logprobs"] = logprobs_[i];
+      bytes = event(part.kind == PartKind::kText ? "response.output_text.done"
+                                                 : "response.reasoning_text.done",
+                    std::move(text));
+      fields["part"] = content_of(i, part);
+      bytes += event("response.content_part.done", std::move(fields));
+    }
+    return bytes + event("response.output_item.done",
+                         {{"output_index", i}, {"item", item_of(i, status_of(i))}});
+  }
+
+  [[nodiscard]] size_t num_items() const { return is_empty_ ? 1 : parts_.parts().size(); }
+  /// Only the last item of an answer that was cut off is incomplete.
+  [[nodiscard]] const char* status_of(size_t i) const {
+    return has_ended_early_ && i + 1 == num_items() ? kIncomplete : kCompleted;
+  }
+
+  JsonArray output() const {
+    JsonArray items;
+    for (size_t i = 0; i < num_items(); ++i) items.push_back(item_of(i, status_of(i)));
+    return items;
+  }
+
+  JsonObject whole_response(const Completion& answer) const {
+    JsonObject whole = head_;
+    const auto tokens = std::ssize(answer.token_ids);
+    whole["status"] = has_ended_early_ ? kIncomplete : kCompleted;
+    whole["completed_at"] = has_ended_early_ ? json() : json(std::time(nullptr));
+    if (has_ended_early_) whole["incomplete_details"] = {{"reason", "max_output_tokens"}};
+    whole["output"] = output();
+    whole["usage"] = {
+        {"input_tokens", answer.prompt_tokens},
+        {"input_tokens_details",
+         {{"cached_tokens", answer.cached_tokens}, {"cache_write_tokens", 0}}},
+        {"output_tokens", tokens},
+        {"output_tokens_details",
+         JsonObject{{"reasoning_tokens", count_thoughts(request_.generation, answer)}}},
+        {"total_tokens", answer.prompt_tokens + tokens}};
+    return whole;
+  }
+
+  /// The answer as later requests have it in their conversation.
+  std::string message() const {
+    JsonObject message{{"role", "assistant"}, {"content", ""}};
+    std::string text, thoughts;
+    JsonArray calls;
+    for (const AnswerPart& part : parts_.parts()) {
+      if (part.kind == PartKind::kText) text += part.text;
+      if (part.kind == PartKind::kThoughts) thoughts += part.text;
+      if (part.kind != PartKind::kCall) continue;
+      calls.push_back(JsonObject{{"id", part.id},
+                                 {"type", "function"},
+                                 {"function", {{"name", part.name}, {"arguments", part.text}}}});
+    }
+    message["content"] = text;
+    if (!thoughts.empty()) message["reasoning_content"] = thoughts;
+    if (!calls.empty()) message["tool_calls"] = std::move(calls);
+    return files::json_text(message);
+  }
+
+  void finish(const std::string& response) const {
+    if (on_end_) on_end_(response, message());
+  }
+
+  const ResponsesRequest request_;
+  const OnResponse on_end_;
+  const std::string hex_;  // of the ids
+  JsonObject head_;        // what all states of the response have
+  AnswerParts parts_;
+  std::vector<JsonArray> logprobs_;  // of each part's tokens
+  const AnswerPart no_part_{};       // the text of an answer without a token
+  JsonArray pending_;                // log-probabilities of tokens whose text has not come
+  int64_t sequence_number_ = 0;
+  bool is_open_ = false, is_empty_ = false, has_ended_early_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<AnswerForm> responses_form(ResponsesRequest request, const std::string& id,
+                                           const std::string& model, OnResponse on_end) {
+  return std::make_unique<ResponsesForm>(std::move(request), id, model, std::move(on_end));
+}
+
+}  // namespace heddle::serve
