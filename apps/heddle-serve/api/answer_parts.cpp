@@ -22,8 +22,9 @@ std::vector<PartChange> AnswerParts::push(std::string_view text) {
 std::vector<PartChange> AnswerParts::finish() {
   if (parser_) take(parser_->finish());
   if (parts_.empty() && !spaces_.empty()) {
+    const std::string spaces = std::exchange(spaces_, {});
     begin({.kind = PartKind::kText});
-    grow(spaces_);
+    grow(spaces);
   }
   if (is_open_) end();
   return std::exchange(changes_, {});

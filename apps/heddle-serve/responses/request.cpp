@@ -324,8 +324,10 @@ class Reader {
       const JsonArray& list = list_in(body, "include", kBodyName);
       for (size_t i = 0; i < list.size(); ++i) {
         const std::string where = place_in("include", i);
-        const json entry = JsonObject{{where, list[i]}};
-        const std::string_view word = word_in(entry, where, kBodyName, kIncludes);
+        const bool is_known = std::ranges::any_of(
+            kIncludes, [&](std::string_view each) { return files::is_text(list[i], each); });
+        if (!is_known) refuse_at(where, "there is nothing of that name to include");
+        const std::string_view word = files::text_of(list[i]);
         if (word == kLogprobs) has_logprobs = true;
         if (word == "reasoning.encrypted_content") translation_.ignore("include");
       }

@@ -31,7 +31,8 @@ void try_to(const auto& read) {
 
 /// A stream of a short answer.
 void run(AnswerForm& form) {
-  Completion completion{.text = "ab"};
+  Completion completion;
+  completion.text = "ab";
   const std::string begin = form.begin();
   Event event{.text = "ab", .completion = completion};
   if (begin.empty() || form.added(0, event).empty()) __builtin_trap();
