@@ -331,7 +331,11 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
                                      net::redirect_error(net::use_awaitable, error));
     version_ = parser.is_header_done() ? parser.get().version() : 11;
     keeps_alive_ = parser.is_header_done() && parser.get().keep_alive();
-    if (error) co_return co_await refuse(error, {});
+    if (error) {  // a body that is too long is known by the head
+      std::string path;
+      if (error == http::error::body_limit) path = head_of(parser).path;
+      co_return co_await refuse(error, path);
+    }
     is_head_ = parser.get().method() == http::verb::head;
     request_ = head_of(parser);
     if (auto response = context_->check(request_)) {
@@ -367,8 +371,8 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     co_return co_await leave();
   }
 
-  /// The answer to what is no HTTP, or too long.
-  net::awaitable<bool> refuse(error_code error, std::string path) {
+  /// The answer to what is no HTTP, or too long; `path` is empty where it is not known.
+  net::awaitable<bool> refuse(error_code error, const std::string& path) {
     keeps_alive_ = false;
     held_.let_go();
     std::optional<HttpResponse> response = refusal_of(error, context_->body_bytes, path);

@@ -24,7 +24,9 @@ std::string tool_id(const std::string& id) {
 json input_of(const std::string& arguments) {
   try {
     constexpr files::JsonLimits kLimits{.depth = 128};
-    json input = *files::parse_json_text(arguments, kLimits);
+    const files::JsonTree tree = files::parse_json_text(arguments, kLimits);
+    json input;
+    input = *tree;  // in memory of its own
     if (input.is_object()) return input;
   } catch (const files::JsonFault&) {
   }

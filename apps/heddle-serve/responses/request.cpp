@@ -146,7 +146,10 @@ class Reader {
     if (stored == nullptr) {
       throw bad_request("previous_response_id: there is no response " + app::quote(id), kField);
     }
-    return std::move(files::parse_json(stored->messages, kField, kLimits)->as_array());
+    const files::JsonTree tree = files::parse_json(stored->messages, kField, kLimits);
+    JsonArray messages;
+    messages = tree->get_array();  // in memory of its own
+    return messages;
   }
 
   void read_length(const json& body) {
