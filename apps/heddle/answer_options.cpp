@@ -18,6 +18,7 @@ void set_answer_options(const AnswerOptions& options, Request& request) {
   request.bad_words = options.bad_words;
   request.top_logprobs = options.top_logprobs;
   request.prompt_logprobs = options.prompt_logprobs;
+  request.format = options.format;
 }
 
 }  // namespace heddle::app

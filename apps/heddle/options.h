@@ -39,6 +39,7 @@ struct AnswerOptions {
   std::vector<std::string> bad_words;
   int32_t top_logprobs = 0;
   bool prompt_logprobs = false;
+  AnswerFormat format;
   int64_t n = 1;  // answers to each prompt
 };
 

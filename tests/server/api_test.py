@@ -147,7 +147,7 @@ class Api(Case):
     def test_refusals_name_the_field(self):
         chat, text = "/v1/chat/completions", "/v1/completions"
         self.assertEqual(self.refused(chat, {**CHAT, "tempratur": 1}, 400, "temperature")["param"], "tempratur")
-        for field, value in (("tools", [{"type": "function", "function": {"name": "f"}}]), ("response_format", {"type": "json_object"}),
+        for field, value in (("tools", [{"type": "function", "function": {"name": "f"}}]), ("regex", ""),
                              ("structured_outputs", {}), ("tool_choice", "required"), ("priority", 3)):
             self.assertEqual(self.refused(chat, {**CHAT, field: value}, 400, field)["param"], field)
         self.refused(text, {**TEXT, "suffix": "end"}, 400, "suffix")

@@ -132,8 +132,10 @@ class Bounds(Case):
             self.refused(COMPLETE, {**BODIES[COMPLETE], field: ["a", "x" * 1025]}, f"{field}[1]", 1024, 1025)
 
     def test_what_has_no_row_is_bounded(self):
-        for field, path in (("response_format", COMPLETE), ("stream_options", CHAT), ("unheard_of", COMPLETE)):
+        for field, path in (("metadata", COMPLETE), ("stream_options", CHAT), ("unheard_of", COMPLETE)):
             self.refused(path, {**BODIES[path], field: pairs(65537)}, field, 65536, 65537)
+        for field in ("response_format", "guided_json", "structural_tag"):
+            self.refused(COMPLETE, {**BODIES[COMPLETE], field: pairs(262145)}, field, 262144, 262145)
         many = {f"f{i}": 1 for i in range(1025)}
         self.refused(COMPLETE, many, "the request", 1024, 1025)
 

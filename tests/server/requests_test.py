@@ -23,18 +23,19 @@ HINTS = {
 }
 # Values at which a field asks for nothing, and one that is refused.
 NEUTRAL = {
-    "response_format": ({"type": "text"}, {"type": "json_object"}), "tools": ([], [TOOL]), "tool_choice": ("none", "required"),
+    "tools": ([], [TOOL]), "tool_choice": ("none", "required"),
     "functions": ([], [TOOL["function"]]), "function_call": ("auto", {"name": "now"}), "modalities": (["text"], ["text", "audio"]),
     "use_beam_search": (False, True), "length_penalty": (1.0, 2.0), "early_stopping": (False, True), "priority": (0, 3),
     "truncation_side": ("left", "right"), "thinking_token_budget": (-1, 100), "logits_processors": ([], ["x"]), "vllm_xargs": ({}, {"a": 1}),
-    "mirostat": (0, 2), "typical_p": (1.0, 0.5), "dry_multiplier": (0.0, 0.8), "xtc_probability": (0, 0.5), "grammar": ("", "root ::= x"),
+    "mirostat": (0, 2), "typical_p": (1.0, 0.5), "dry_multiplier": (0.0, 0.8), "xtc_probability": (0, 0.5), 
+    "guided_whitespace_pattern": ("", "[ ]*"),
     "repeat_last_n": (-1, 64), "return_hidden_states": (False, True), "watermarking": (False, True), "stop_regex": ([], ["a+"]),
 }
 # Refused at any value but null.
-REFUSED = {"structured_outputs": {"json": {}}, "guided_json": {}, "guided_regex": "a", "guided_choice": ["a"], "guided_grammar": "g", "regex": "a",
-           "ebnf": "g", "audio": {"voice": "v"}, "web_search_options": {}, "prompt_embeds": "x"}
+REFUSED = {"audio": {"voice": "v"}, "web_search_options": {}, "prompt_embeds": "x"}
 KNOWN = ("logit_bias", "stop", "seed", "n", "top_p", "max_tokens", "max_completion_tokens", "truncate_prompt_tokens", "stream_options", "top_logprobs",
-         "logprobs", "min_tokens", "bad_words", "chat_template", "documents", "tools", "tool_choice", "allowed_token_ids")
+         "logprobs", "min_tokens", "bad_words", "chat_template", "documents", "tools", "tool_choice", "allowed_token_ids",
+         "response_format", "structured_outputs", "guided_json", "regex", "grammar")
 
 
 class Fields(Case):
@@ -220,7 +221,7 @@ class Fields(Case):
         self.assertEqual(len(seeds), 8, "none is the time")
         status, ignored, _ = self.send("/generate", {"inputs": "ab", "parameters": {"max_new_tokens": 2, "user": "u", "response_format": None}})
         self.assertEqual((status, ignored), (200, "user"))
-        self.assertEqual(self.send("/generate", {"inputs": "ab", "parameters": {"response_format": {"type": "json_object"}}})[0], 422)
+        self.assertEqual(self.send("/generate", {"inputs": "ab", "parameters": {"response_format": {"type": "jsn"}}})[0], 422)
 
 
 class UnknownFields(Case):

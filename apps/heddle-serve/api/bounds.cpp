@@ -10,6 +10,7 @@
 #include "api/api_error.h"
 #include "files/json_text.h"
 #include "files/json_value.h"
+#include "request_json/format_fields.h"
 #include "request_json/shown.h"
 
 namespace heddle::serve {
@@ -33,8 +34,9 @@ struct Bound {
 };
 
 constexpr size_t kName = 512, kOther = 64 << 10, kWord = 1024;
-constexpr size_t kIds = 256 << 10;  // as many as the largest vocabularies have
-constexpr size_t kFields = 1024;    // of one object of the API
+constexpr size_t kFormat = 256 << 10;  // a schema or grammar
+constexpr size_t kIds = 256 << 10;     // as many as the largest vocabularies have
+constexpr size_t kFields = 1024;       // of one object of the API
 constexpr size_t kCopies = 1 << 20;
 constexpr size_t kAdapters = 64;  // of one row, as the engine has it
 
@@ -62,6 +64,7 @@ constexpr Bound kTable[] = {{"prompt", Measure::kNothing, 0},
                             {"tokens", Measure::kEntries, kIds},
                             {"logit_bias", Measure::kNothing, 0},
                             {"tools", Measure::kEntries, 256},
+                            {"tools", Measure::kJson, 4 * kFormat},
                             {"documents", Measure::kEntries, 1024}};
 
 [[noreturn]] void refuse(const std::string& field, size_t count, const char* unit, size_t most) {
@@ -122,6 +125,10 @@ void check_bounds(const Json& body) {
   for (const auto& member : fields) {
     const std::string field(member.key());
     const Json& value = member.value();
+    if (std::ranges::find(app::kFormatFields, field) != app::kFormatFields.end()) {
+      check_field(field, value, {field, Measure::kJson, kFormat});
+      continue;
+    }
     if ((field == "parameters" || field == "merged_adapters") && value.is_object()) {
       check_bounds(value);
       continue;

@@ -11,9 +11,6 @@ namespace {
 using namespace neutral;
 using json = files::Json;
 
-constexpr std::string_view kNoStructure =
-    "structured output is not supported; only {\"type\": \"text\"} is accepted";
-constexpr std::string_view kNoGuide = "structured output is not supported; leave the field out";
 constexpr std::string_view kNoTools =
     "tool calls in answers are not supported; send \"tool_choice\": \"none\" to have the tools in "
     "the prompt and an answer in plain text";
@@ -40,7 +37,6 @@ constexpr PassiveField kFieldTable[] = {
     hint("prompt_cache_options"),
     hint("prompt_cache_retention"),
     hint("reasoning_effort"),
-    {"response_format", kText, kNoStructure},
     hint("safety_identifier"),
     hint("service_tier"),
     hint("store"),
@@ -55,11 +51,7 @@ constexpr PassiveField kFieldTable[] = {
     {"early_stopping", kFalse, kNoBeams},
     {"ec_transfer_params", kEmpty, kNotThere},
     hint("guided_decoding_backend"),
-    {"guided_choice", 0, kNoGuide},
-    {"guided_grammar", 0, kNoGuide},
-    {"guided_json", 0, kNoGuide},
-    {"guided_regex", 0, kNoGuide},
-    hint("guided_whitespace_pattern"),
+    {"guided_whitespace_pattern", kEmpty, "spaces are as the schema has them; leave the field out"},
     hint("include_reasoning"),
     {"kv_transfer_params", kEmpty, kNotThere},
     {"length_penalty", kOne, kNoBeams},
@@ -77,7 +69,6 @@ constexpr PassiveField kFieldTable[] = {
     hint("session_id"),
     hint("spaces_between_special_tokens"),
     hint("stream_interval"),
-    {"structured_outputs", 0, kNoGuide},
     {"thinking_token_budget", kMinusOne, kNotThere},
     {"truncation_side", kLeft, "the last tokens of a prompt are kept; only \"left\" is accepted"},
     {"use_beam_search", kFalse, kNoBeams},
@@ -87,9 +78,7 @@ constexpr PassiveField kFieldTable[] = {
     {"custom_logit_processor", kEmpty, kNoSampler},
     hint("custom_params"),
     hint("data_parallel_rank"),
-    {"ebnf", 0, kNoGuide},
     hint("extra_key"),
-    {"regex", 0, kNoGuide},
     {"return_cached_tokens_details", kFalse, kNotTold},
     {"return_hidden_states", kFalse, kNotTold},
     {"return_routed_experts", kFalse, kNotTold},
@@ -97,7 +86,6 @@ constexpr PassiveField kFieldTable[] = {
     {"session_params", kEmpty, kNotThere},
     {"stop_regex", kEmpty, "only the texts of stop end an answer; leave the field out"},
     hint("stream_reasoning"),
-    {"structural_tag", 0, kNoGuide},
     // llama.cpp
     hint("cache_prompt"),
     hint("dry_allowed_length"),
@@ -107,10 +95,8 @@ constexpr PassiveField kFieldTable[] = {
     hint("dry_sequence_breakers"),
     hint("dynatemp_exponent"),
     {"dynatemp_range", kZero, kNoSampler},
-    {"grammar", kEmpty, kNoGuide},
     hint("id_slot"),
     {"image_data", kEmpty, kNoMedia},
-    {"json_schema", kEmpty, kNoGuide},
     {"min_keep", kZero | kOne, kNoSampler},
     {"mirostat", kZero, kNoSampler},
     hint("mirostat_eta"),

@@ -11,6 +11,7 @@
 #include "api/bounds.h"
 #include "api/field_table.h"
 #include "files/json_text.h"
+#include "request_json/format_fields.h"
 #include "request_json/nearest.h"
 #include "request_json/ordered_json.h"
 #include "request_json/row_reader.h"
@@ -153,7 +154,15 @@ files::JsonTree parse_body(const std::string& body) {
   }
 }
 
-std::span<const std::string_view> common_fields() { return kCommon; }
+std::span<const std::string_view> common_fields() {
+  constexpr static auto kAll = [] {
+    std::array<std::string_view, kCommon.size() + app::kFormatFields.size()> all;
+    std::ranges::copy(kCommon, all.begin());
+    std::ranges::copy(app::kFormatFields, all.begin() + kCommon.size());
+    return all;
+  }();
+  return kAll;
+}
 
 void add_ignored(std::vector<std::string>& ignored, std::string_view name) {
   const bool is_new =
@@ -234,6 +243,7 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
   request.sampling.seed = random_seed();
   app::read_sampling_fields(row, request);
   if (is_cut_to_fit) generation.room = has_length ? std::max<int64_t>(request.max_tokens, 1) : 1;
+  request.format = app::read_format(row).value_or(AnswerFormat());
   read_model(row, generation);
   read_stream(row, options.ignore_unknown_fields, generation);
   generation.n = row.integer("n", 1, 1, std::max<int64_t>(limits.n, 1));

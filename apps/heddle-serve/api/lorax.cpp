@@ -8,6 +8,7 @@
 #include "api/bounds.h"
 #include "api/fields.h"
 #include "api/token_json.h"
+#include "request_json/format_fields.h"
 #include "request_json/row_reader.h"
 
 namespace heddle::serve {
@@ -42,7 +43,8 @@ constexpr auto kParameters = std::to_array<std::string_view>({"adapter_id",
                                                               "ignore_eos_token",
                                                               "watermark",
                                                               "cache_salt",
-                                                              "apply_chat_template"});
+                                                              "apply_chat_template",
+                                                              "response_format"});
 
 void refuse(bool is_refused, const char* field, const char* why) {
   if (is_refused) throw bad_request(std::string(field) + ": " + why, field);
@@ -260,6 +262,7 @@ LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& opt
   const RowReader row(parameters, kLoraxWhere);
   if (const json* id = row.find("adapter_id"))
     generation.choice.adapter_id = row.text("adapter_id", *id);
+  request.format = app::read_format(row).value_or(AnswerFormat());
   if (const json* merged = row.find("merged_adapters")) read_merged(*merged, generation);
   request.max_tokens = row.integer("max_new_tokens", kDefaultTokens, 1, kMost);
   request.sampling.seed = random_seed();

@@ -14,6 +14,7 @@
 #include "api/openai_form.h"
 #include "api/openai_request.h"
 #include "api/token_json.h"
+#include "request_json/field_error.h"
 #include "request_json/row_reader.h"
 #include "routes/adapters.h"
 #include "routes/log_line.h"
@@ -174,6 +175,8 @@ net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& respo
     if (!is_known) failure = no_such_route(request.path);
   } catch (const ApiError& error) {
     failure = error;
+  } catch (const app::FieldError& error) {
+    failure = bad_request(service_.names().without_folders(error.what()), error.field());
   } catch (const Error& error) {
     failure = engine_error(request_error(error), service_.names().without_folders(error.what()));
   } catch (const std::bad_alloc&) {

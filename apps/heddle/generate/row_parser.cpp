@@ -9,6 +9,7 @@
 #include "files/json_value.h"
 #include "generate/adapter_fields.h"
 #include "request_json/chat_fields.h"
+#include "request_json/format_fields.h"
 #include "request_json/ordered_json.h"
 #include "request_json/row_reader.h"
 #include "request_json/sampling_fields.h"
@@ -34,9 +35,10 @@ constexpr std::array<std::string_view, 15> kRowFields = {"prompt",
                                                          "chat_template_kwargs",
                                                          "add_generation_prompt"};
 constexpr auto kAllFields = [] {
-  std::array<std::string_view, kRowFields.size() + kSamplingFields.size()> all;
-  std::ranges::copy(kRowFields, all.begin());
-  std::ranges::copy(kSamplingFields, all.begin() + kRowFields.size());
+  std::array<std::string_view, kRowFields.size() + kSamplingFields.size() + kFormatFields.size()>
+      all;
+  const auto place = std::ranges::copy(kRowFields, all.begin()).out;
+  std::ranges::copy(kFormatFields, std::ranges::copy(kSamplingFields, place).out);
   return all;
 }();
 
@@ -100,6 +102,7 @@ void parse_row(const std::string& text, const std::string& where, const RowDefau
   read_prompt(reader, defaults, where, row.request);
   read_adapters(reader, defaults, row);
   read_sampling_fields(reader, row.request);
+  if (auto format = read_format(reader)) row.request.format = *std::move(format);
   row.request.cache_salt = reader.optional_text("cache_salt");
   row.n = reader.integer("n", defaults.answer.n, 1, 128);
   HEDDLE_CHECK(row.n == 1 || row.each.empty(), where, ": the row has each_adapter, and n is ",

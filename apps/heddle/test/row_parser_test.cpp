@@ -49,6 +49,18 @@ TEST(ParseRow, EveryFieldOfSamplingReachesItsOwnPlace) {
                 {.temperature = 0.5f, .top_k = 3, .top_p = 0.75f, .min_p = 0.25f, .seed = -9}));
 }
 
+TEST(ParseRow, FormatOfTheAnswer) {
+  RowDefaults given = defaults();
+  given.answer.format = {.kind = AnswerFormat::Kind::kRegex, .source = "a+"};
+  EXPECT_EQ(parsed(R"({"prompt": "x"})", given).format.source, "a+");
+  const Request own = parsed(R"({"prompt": "x", "guided_choice": ["b"]})", given);
+  EXPECT_EQ(own.format.kind, AnswerFormat::Kind::kChoice);
+  EXPECT_EQ(own.format.choices, std::vector<std::string>{"b"});
+  EXPECT_TRUE(
+      parsed(R"({"prompt": "x", "response_format": {"type": "text"}})", given).format.is_free());
+  EXPECT_THROW(static_cast<void>(parsed(R"({"prompt": "x", "regex": ""})", given)), Error);
+}
+
 TEST(ParseRow, PenaltiesBiasesAndEnds) {
   RowDefaults given = defaults();
   given.answer.sampling.repetition_penalty = 1.5f;
