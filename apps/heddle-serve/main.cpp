@@ -17,6 +17,7 @@
 #include "log_pattern.h"
 #include "routes/log_line.h"
 #include "server.h"
+#include "service/conversation.h"
 
 namespace heddle::serve {
 namespace {
@@ -34,6 +35,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   HEDDLE_CHECK(app.got_subcommand("serve"), "heddle-serve is run by heddle serve");
+  check_parsers(line.serve);
   start_log(line.serve.log_json);
   return Server(line.serve).run();
 }

@@ -11,6 +11,7 @@
 #include "heddle/engine/engine.h"
 
 #include "byte_size.h"
+#include "format_options.h"
 #include "option_group.h"
 
 namespace heddle::app {
@@ -275,9 +276,9 @@ void add_inspect(CLI::App& app, std::string& path) {
 /// Options whose value names something refuse an empty one: it is a variable of a shell that was
 /// not set, and would be as if the option was not given.
 void refuse_empty_values(CLI::App& command) {
-  constexpr std::array<std::string_view, 12> kNaming = {"NAME",    "FILE",   "DIR",    "NAME=DIR",
-                                                        "TYPE",    "FROM",   "DEVICE", "SIZE",
-                                                        "ADDRESS", "ORIGIN", "ID=X",   "N"};
+  constexpr std::array<std::string_view, 14> kNaming = {
+      "NAME", "FILE",    "DIR",    "NAME=DIR", "TYPE", "FROM",    "DEVICE",
+      "SIZE", "ADDRESS", "ORIGIN", "ID=X",     "N",    "PATTERN", "PARSER"};
   for (CLI::Option* option : command.get_options()) {
     const std::string type = option->get_type_name();
     if (std::ranges::find(kNaming, type.substr(0, type.find(':'))) == kNaming.end()) continue;
@@ -361,6 +362,7 @@ void add_answer_options(CLI::App& command, AnswerOptions& options) {
       ->check(number_in(0.0f, 1.0f));
   group.list("--stop", options.stop, "TEXT", "Ends the answer before this text; can be repeated");
   add_penalty_options(command, options);
+  add_format_options(command, options.format);
   group
       .value("--seed", options.sampling.seed, "N",
              "Row i draws with this number + i unless it has a seed of its own")

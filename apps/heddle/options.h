@@ -94,6 +94,8 @@ struct ServeOptions {
   std::vector<std::string> cors_origins;     // "*": all
   bool ignore_unknown_fields = false;
   bool allow_request_templates = false;
+  std::string tool_parser, reasoning_parser;  // names of src/answers; empty: as templates have it
+  std::string tool_strict_level = "auto";     // "auto", "function" or "parameter"
   RequestLimits limits;
   GenerationDefaults generation;  // of the model's files, when it is loaded
   int64_t max_waiting = 1024;     // rows that wait for a place in the batch

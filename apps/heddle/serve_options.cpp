@@ -66,6 +66,28 @@ void add_access_options(CLI::App& command, ServeOptions& options) {
              "Ignores fields of requests that heddle does not know, instead of refusing them");
 }
 
+void add_parser_options(CLI::App& command, ServeOptions& options) {
+  const OptionGroup group(command, "Answers");
+  group.value(
+      "--tool-parser,--tool-call-parser", options.tool_parser, "PARSER",
+      "Form in which the model calls tools, such as hermes, mistral or llama3_json; without "
+      "it each chat template says it");
+  group.value("--reasoning-parser", options.reasoning_parser, "PARSER",
+              "Marks around the thoughts of the model, such as qwen3 or mistral; without it each "
+              "chat template says it");
+  group
+      .value("--tool-strict-level", options.tool_strict_level, "LEVEL",
+             "How far calls are held to their tools: auto, as tool_choice and the strict of each "
+             "tool say; function, form and names always; parameter, arguments too")
+      ->check(CLI::IsMember({"auto", "function", "parameter"}))
+      ->capture_default_str();
+  command
+      .add_flag_callback(
+          "--enable-auto-tool-choice", [] {},
+          "As without it: a request's tools may be called unless its tool_choice is none")
+      ->group("Answers");
+}
+
 void add_limit_options(CLI::App& command, ServeOptions& options) {
   const OptionGroup group(command, "Limits");
   const auto add = [&group](const char* name, int64_t& value, int64_t max, const char* help) {
@@ -123,6 +145,7 @@ void add_serve(CLI::App& app, ServeOptions& options) {
               "its file or folder");
   add_network_options(*command, options);
   add_access_options(*command, options);
+  add_parser_options(*command, options);
   add_limit_options(*command, options);
   OptionGroup(*command, "Log")
       .flag("--log-json", options.log_json, "Writes log lines as JSON objects");

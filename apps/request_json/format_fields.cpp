@@ -206,19 +206,17 @@ class OneFormat {
  public:
   void add(const std::string& field, AnswerFormat format) {
     if (format.is_free()) return;
-    if (!field_.empty()) {
-      throw FieldError(field, field_ + " and " + field +
+    if (!given_.field.empty()) {
+      throw FieldError(field, given_.field + " and " + field +
                                   " are both given; an answer has one format, leave one of them "
                                   "out");
     }
-    field_ = field;
-    format_ = std::move(format);
+    given_ = {std::move(format), field};
   }
-  [[nodiscard]] AnswerFormat take() { return std::move(format_); }
+  [[nodiscard]] GivenFormat take() { return std::move(given_); }
 
  private:
-  std::string field_;
-  AnswerFormat format_;
+  GivenFormat given_;
 };
 
 /// vLLM's {"json": ..., "regex": ..., ...}, of which exactly one is given.
@@ -256,7 +254,7 @@ AnswerFormat structured_outputs(const json& value) {
     const std::string path = field + "." + name;
     one.add(path, format_of(path, *member));
   }
-  AnswerFormat format = one.take();
+  AnswerFormat format = one.take().format;
   if (format.is_free()) {
     refuse_field(field,
                  " has no format; expected json, regex, choice, grammar, json_object or "
@@ -318,7 +316,7 @@ AnswerFormat format_of(const std::string& field, const files::Json& value) {
   return is_none ? AnswerFormat() : grammar_format(checked_text(field, value));
 }
 
-std::optional<AnswerFormat> read_format(const RowReader& row) {
+std::optional<GivenFormat> read_format(const RowReader& row) {
   OneFormat one;
   bool is_given = false;
   try {

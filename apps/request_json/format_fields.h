@@ -18,10 +18,16 @@ inline constexpr std::array<std::string_view, 11> kFormatFields = {
     "guided_grammar",  "json_schema",        "regex",       "ebnf",         "grammar",
     "structural_tag"};
 
+/// A format, and the field that asks for it; empty: all that are there ask for nothing.
+struct GivenFormat {
+  AnswerFormat format{};
+  std::string field{};
+};
+
 /// What the fields of kFormatFields ask for, of which one may ask for anything; absent where none
 /// of them is there. Throws FieldError. Whether a schema, pattern or grammar is one is for the
 /// engine to say.
-[[nodiscard]] std::optional<AnswerFormat> read_format(const RowReader& row);
+[[nodiscard]] std::optional<GivenFormat> read_format(const RowReader& row);
 
 /// The format of a field of this name: of "guided_json" a schema, of "response_format" what it is
 /// there. Throws FieldError.

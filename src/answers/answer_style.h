@@ -34,6 +34,7 @@ struct ReasoningStyle {
   bool has_begun = false;
   /// Whether answers may think: the template, or its variables, may have turned it off.
   bool is_on = false;
+  bool reads_effort = false;  // the template reads a variable reasoning_effort
 };
 
 struct AnswerStyle {

@@ -28,6 +28,7 @@ ChatTemplate ChatTemplate::parse(std::string_view source, std::string name) {
     ChatTemplate result;
     result.facts_ = facts_of(*program);
     result.program_ = program;
+    result.source_ = std::make_shared<const std::string>(source);
     return result;
   } catch (const Error& error) {
     fail(error, name + ", ");

@@ -33,12 +33,15 @@ class ChatTemplate {
   [[nodiscard]] std::string render(const files::Json& variables) const;
 
   [[nodiscard]] const TemplateFacts& facts() const { return facts_; }
+  [[nodiscard]] const std::string& source() const { return *source_; }
 
   /// What strftime_now tells: local time of the system unless set here.
   void set_clock(std::function<std::time_t()> clock) { clock_ = std::move(clock); }
 
  private:
-  std::shared_ptr<const Program> program_;  // shared by copies: it never changes
+  // Shared by copies: they never change.
+  std::shared_ptr<const Program> program_;
+  std::shared_ptr<const std::string> source_;
   TemplateFacts facts_;
   std::function<std::time_t()> clock_ = [] { return std::time(nullptr); };
 };

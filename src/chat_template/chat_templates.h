@@ -24,6 +24,10 @@ class ChatTemplates {
 
   /// The model has no template of any name.
   [[nodiscard]] bool empty() const { return names_.empty(); }
+  /// Whether `pick` finds one.
+  [[nodiscard]] bool has(bool with_tools) const {
+    return default_.has_value() || (with_tools && tool_use_);
+  }
   /// As transformers chooses: "tool_use" where tools are given, be it none of them, else "default".
   /// Throws Error(kUnsupported) with the names where that one is not there.
   [[nodiscard]] const ChatTemplate& pick(bool with_tools) const;

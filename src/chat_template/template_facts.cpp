@@ -134,6 +134,7 @@ TemplateFacts facts_of(const Program& program) {
       const std::string& name = program.names[static_cast<size_t>(expr.name)];
       if (name == "tools") facts.reads_tools = true;
       if (name == "documents") facts.reads_documents = true;
+      if (name == "reasoning_effort") facts.reads_effort = true;
     }
     const bool is_text = expr.kind == Expr::Kind::kLiteral && expr.value.is_string();
     if (is_text && expr.value.bytes() == "developer") facts.knows_developers = true;

@@ -11,6 +11,7 @@ struct TemplateFacts {
   bool iterates_content = false;
   bool tests_strings = false;  // `is string` is somewhere in it
   bool reads_tools = false, reads_documents = false;
+  bool reads_effort = false;      // the variable reasoning_effort
   bool knows_developers = false;  // the role "developer" is somewhere in it
 };
 

@@ -12,8 +12,9 @@ using namespace neutral;
 using json = files::Json;
 
 constexpr std::string_view kNoTools =
-    "tool calls in answers are not supported; send \"tool_choice\": \"none\" to have the tools in "
-    "the prompt and an answer in plain text";
+    "only conversations have tools (/v1/chat/completions); leave the field out";
+constexpr std::string_view kOlderTools =
+    "this older form is not supported; send tools and tool_choice";
 constexpr std::string_view kNoBeams = "beam search is not supported; leave the field out";
 constexpr std::string_view kNoSampler =
     "this way of sampling is not supported; leave the field out";
@@ -26,8 +27,8 @@ constexpr PassiveField hint(std::string_view name) { return {name, kAnything, {}
 constexpr PassiveField kFieldTable[] = {
     // OpenAI
     {"audio", 0, kNoMedia},
-    {"function_call", kNone | kAuto, kNoTools},
-    {"functions", kEmpty, kNoTools},
+    {"function_call", kNone | kAuto, kOlderTools},
+    {"functions", kEmpty, kOlderTools},
     hint("metadata"),
     {"modalities", kText, kNoMedia},
     {"moderation", 0, kNotThere},
@@ -69,7 +70,8 @@ constexpr PassiveField kFieldTable[] = {
     hint("session_id"),
     hint("spaces_between_special_tokens"),
     hint("stream_interval"),
-    {"thinking_token_budget", kMinusOne, kNotThere},
+    {"thinking_token_budget", kMinusOne,
+     "only conversations have a bound of thoughts (/v1/chat/completions); leave the field out"},
     {"truncation_side", kLeft, "the last tokens of a prompt are kept; only \"left\" is accepted"},
     {"use_beam_search", kFalse, kNoBeams},
     {"vllm_xargs", kEmpty, kNotThere},

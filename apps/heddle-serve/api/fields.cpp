@@ -136,6 +136,13 @@ void read_stream(const RowReader& row, bool ignores_unknown, Generation& generat
 
 }  // namespace
 
+void read_format(const RowReader& row, Generation& generation, Request& request) {
+  std::optional<app::GivenFormat> given = app::read_format(row);
+  if (!given) return;
+  request.format = std::move(given->format);
+  generation.format_field = std::move(given->field);
+}
+
 int64_t random_seed() {
   thread_local std::mt19937_64 random{std::random_device{}()};
   return static_cast<int64_t>(random() >> 1);
@@ -243,7 +250,7 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
   request.sampling.seed = random_seed();
   app::read_sampling_fields(row, request);
   if (is_cut_to_fit) generation.room = has_length ? std::max<int64_t>(request.max_tokens, 1) : 1;
-  request.format = app::read_format(row).value_or(AnswerFormat());
+  read_format(row, generation, request);
   read_model(row, generation);
   read_stream(row, options.ignore_unknown_fields, generation);
   generation.n = row.integer("n", 1, 1, std::max<int64_t>(limits.n, 1));

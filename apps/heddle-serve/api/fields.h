@@ -9,6 +9,7 @@
 #include "files/json_tree.h"
 #include "files/json_value.h"
 #include "options.h"
+#include "request_json/row_reader.h"
 
 namespace heddle::serve {
 
@@ -36,6 +37,9 @@ void add_ignored(std::vector<std::string>& ignored, std::string_view name);
 /// which model, what is returned.
 void read_common(json& body, const app::ServeOptions& options, Generation& generation,
                  Request& request);
+
+/// Reads what the text of answers must be.
+void read_format(const app::RowReader& row, Generation& generation, Request& request);
 
 /// A seed that no request before had, but by chance.
 [[nodiscard]] int64_t random_seed();

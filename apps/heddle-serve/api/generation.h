@@ -40,12 +40,18 @@ struct Generation {
   /// Of a longer prompt the last tokens are kept that leave room for so many of the answer; 0: it
   /// is not cut.
   int64_t room = 0;
+  std::string format_field{};          // the one that Request::format comes from; empty: none
   std::vector<std::string> ignored{};  // fields that are accepted and have no effect
 
   // Of conversations:
-  answers::ToolRequest tools{};     // those that the answer may call
-  answers::AnswerStyle style{};     // of the template, once the adapter is known
-  answers::ParserOptions parser{};  // what is found in the text of an answer
+  answers::ToolRequest tools{};  // those that the answer may call
+  answers::AnswerStyle style{};  // of the template, once the adapter is known
+  /// What is found in the text of an answer. Before the template is known: what shall be, if the
+  /// template has it.
+  answers::ParserOptions parser{};
+  bool hides_reasoning = false;  // thoughts that are found are left out
+  bool holds_reasoning = false;  // streams have them as one piece, when they end
+  bool gives_effort = false;     // reasoning_effort, which not all templates read
   /// Whether the text of an answer has parts.
   [[nodiscard]] bool parses() const { return parser.finds_calls || parser.finds_reasoning; }
 };

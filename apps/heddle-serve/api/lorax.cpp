@@ -8,7 +8,6 @@
 #include "api/bounds.h"
 #include "api/fields.h"
 #include "api/token_json.h"
-#include "request_json/format_fields.h"
 #include "request_json/row_reader.h"
 
 namespace heddle::serve {
@@ -262,7 +261,7 @@ LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& opt
   const RowReader row(parameters, kLoraxWhere);
   if (const json* id = row.find("adapter_id"))
     generation.choice.adapter_id = row.text("adapter_id", *id);
-  request.format = app::read_format(row).value_or(AnswerFormat());
+  read_format(row, generation, request);
   if (const json* merged = row.find("merged_adapters")) read_merged(*merged, generation);
   request.max_tokens = row.integer("max_new_tokens", kDefaultTokens, 1, kMost);
   request.sampling.seed = random_seed();

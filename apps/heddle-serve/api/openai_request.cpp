@@ -7,6 +7,7 @@
 
 #include "api/api_error.h"
 #include "api/bounds.h"
+#include "api/chat_fields.h"
 #include "api/fields.h"
 #include "request_json/chat_fields.h"
 #include "request_json/row_reader.h"
@@ -19,7 +20,10 @@ using app::RowReader;
 constexpr const char* kOpenAiWhere = "request";
 constexpr auto kChat = std::to_array<std::string_view>(
     {"messages", "max_completion_tokens", "top_logprobs", "add_generation_prompt",
-     "continue_final_message", "chat_template", "chat_template_kwargs", "documents"});
+     "continue_final_message", "chat_template", "chat_template_kwargs", "documents", "tools",
+     "tool_choice", "parallel_tool_calls", "parse_tool_calls", "reasoning_effort",
+     "reasoning_format", "include_reasoning", "separate_reasoning", "stream_reasoning",
+     "thinking_token_budget"});
 constexpr auto kCompletion = std::to_array<std::string_view>({"prompt", "best_of"});
 constexpr auto kTokenize = std::to_array<std::string_view>(
     {"model", "adapter_id", "prompt", "messages", "add_special_tokens", "add_generation_prompt",
@@ -33,16 +37,6 @@ void read_conversation(const json& body, json messages, bool ignores_unknown,
   for (const std::string& name : fields.ignored) add_ignored(generation.ignored, name);
   if (row.flag("continue_final_message", false)) request.continue_final_message = true;
   app::read_chat_fields(row, request);
-}
-
-/// The tools of a conversation whose answer calls none: they are part of the prompt. Null where
-/// there are none.
-json take_shown_tools(json& body) {
-  const json* const choice = files::find_member(body, "tool_choice");
-  const json* const tools = files::find_member(body, "tools");
-  const bool are_shown = choice != nullptr && files::is_text(*choice, "none") && tools != nullptr &&
-                         tools->is_array() && files::size_of(*tools) > 0;
-  return are_shown ? take(body, "tools") : json();
 }
 
 /// What the response has of the answer's tokens.
@@ -112,7 +106,6 @@ Generation read_chat(const std::string& text, const app::ServeOptions& options) 
 Generation read_chat(files::JsonTree tree, const app::ServeOptions& options) {
   json& body = *tree;
   Generation generation;
-  json tools = take_shown_tools(body);
   check_fields(body, common_fields(), kChat, options.ignore_unknown_fields, generation.ignored);
   json messages = take(body, "messages");
   if (messages.is_null()) throw bad_request("field messages is missing", "messages");
@@ -141,7 +134,8 @@ Generation read_chat(files::JsonTree tree, const app::ServeOptions& options) {
   if (!top.is_null()) body.as_object()["top_logprobs"] = std::move(top);
   read_chat_logprobs(RowReader(body, kOpenAiWhere), options.limits.top_logprobs, generation,
                      request);
-  if (!tools.is_null()) body.as_object()["tools"] = std::move(tools);
+  read_tools(body, options, generation);
+  read_reasoning(body, generation, request);
   read_conversation(body, std::move(messages), options.ignore_unknown_fields, generation, request);
   HEDDLE_CHECK(
       !generation.echo || request.truncate_prompt_tokens == 0,

@@ -18,8 +18,12 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-ApiError error_of(const Completion& completion, const ServedNames& names) {
-  return engine_error(completion.error_code, names.without_folders(completion.error));
+ApiError error_of(const Completion& completion, const ServedNames& names,
+                  const Generation& generation) {
+  const std::string what = names.without_folders(completion.error);
+  ApiError error = engine_error(completion.error_code, what);
+  const bool is_of_format = error.status() == 400 && what.starts_with("format");
+  return is_of_format ? bad_request(what, generation.format_field) : error;
 }
 
 HttpResponse stream_head() {
@@ -120,7 +124,7 @@ class Run {
       last_token_[i] = now;
     }
     if (has_failed) {
-      failed_ = error_of(*event.completion, service_.names());
+      failed_ = error_of(*event.completion, service_.names(), generation_);
     } else if (generation_.stream) {
       bytes += form_.added(i, event);
     }

@@ -30,11 +30,6 @@ std::string plain_id(std::string id) {
   return id;
 }
 
-/// Whether the model thinks shows in its template: tokens are counted where it does.
-void prepare(Generation& generation) {
-  if (generation.parser.finds_reasoning) generation.prompts.front().tell_tokens = true;
-}
-
 }  // namespace
 
 net::awaitable<void> Routes::responses(const HttpRequest& request, Responder& responder,
@@ -47,7 +42,8 @@ net::awaitable<void> Routes::responses(const HttpRequest& request, Responder& re
   responder.forget_body();
   if (!generation.request_id.empty()) log.id = generation.request_id;
   resolve(generation, log);
-  prepare(generation);
+  co_await render_prompt(generation);
+  name_ignored(request, generation, responder);
   asked.generation = generation;
   const std::string id = response_id();
   OnResponse on_end;
@@ -92,7 +88,7 @@ net::awaitable<void> Routes::messages(const HttpRequest& request, Responder& res
   responder.forget_body();
   if (!generation.request_id.empty()) log.id = generation.request_id;
   resolve(generation, log);
-  prepare(generation);
+  co_await render_prompt(generation);
   if (asked.wants_thoughts && !generation.parser.finds_reasoning) {
     generation.ignored.emplace_back("thinking");  // the model does not think aloud
   }

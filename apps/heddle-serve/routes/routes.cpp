@@ -19,6 +19,7 @@
 #include "routes/adapters.h"
 #include "routes/log_line.h"
 #include "routes/page.h"
+#include "service/conversation.h"
 
 namespace heddle::serve {
 namespace {
@@ -51,18 +52,6 @@ std::string header_list(const std::vector<std::string>& names) {
   return list;
 }
 
-/// The conversation as a template has rendered it.
-Request as_text(Request chat, const std::string& text) {
-  chat.messages.clear();
-  for (JsonValue* field :
-       {&chat.messages_json, &chat.tools_json, &chat.documents_json, &chat.template_kwargs_json})
-    *field = {};
-  chat.add_generation_prompt = true;
-  chat.continue_final_message = false;
-  chat.text = text;
-  chat.add_special_tokens = chat.add_special_tokens.value_or(false);
-  return chat;
-}
 
 HttpResponse json_response(const json& body) { return {.body = files::json_text(body)}; }
 
@@ -219,6 +208,15 @@ void Routes::resolve(Generation& generation, RequestLog& log) {
   log.adapter = first.adapters.empty() ? first.adapter : "several";
 }
 
+/// What the template of the model or its adapter makes of the conversation, and says of the answer.
+net::awaitable<void> Routes::render_prompt(Generation& generation) {
+  const auto render = [&] {
+    render_conversation(service_.engine(), service_.options(), generation);
+    return true;
+  };
+  (void)co_await service_.run_on(Service::Worker::kTexts, render);
+}
+
 /// Where a prompt is cut to its last tokens and comes back with the answer, what comes back are
 /// these: an answer is as large as its tokens make it.
 net::awaitable<void> Routes::cut_echoed(Generation& generation) {
@@ -243,14 +241,12 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
   Generation generation = co_await read_body(request.body, read);
   name_ignored(request, generation, responder);
   responder.forget_body();
-  if (!generation.chat_template.empty()) {
-    Request& chat = generation.prompts.front();
-    const auto render = [&] { return service_.engine().render(chat, generation.chat_template); };
-    const std::string text = co_await service_.run_on(Service::Worker::kTexts, render);
-    chat = as_text(std::move(chat), text);
-  }
   if (!generation.request_id.empty()) log.id = generation.request_id;
   resolve(generation, log);
+  if (is_chat) {
+    co_await render_prompt(generation);
+    name_ignored(request, generation, responder);
+  }
   co_await cut_echoed(generation);
   const std::string model = service_.names().answer_name(generation.choice);
   const auto form =

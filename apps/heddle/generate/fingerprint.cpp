@@ -175,6 +175,10 @@ std::string Fingerprint::of(const Row& of) {
   add("top_logprobs", request.top_logprobs, request.top_logprobs != 0);
   add("prompt_logprobs", true, request.prompt_logprobs);
   add("n", of.n, of.n != 1);
+  if (const AnswerFormat& format = request.format; !format.is_free()) {
+    row.push_back(JsonArray{"format", static_cast<int>(format.kind), format.source,
+                            files::json_array(format.choices)});
+  }
   Hash hash;
   hash.add(files::json_text(std::move(row)));
   return hash.digits();

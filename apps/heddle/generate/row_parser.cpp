@@ -102,7 +102,7 @@ void parse_row(const std::string& text, const std::string& where, const RowDefau
   read_prompt(reader, defaults, where, row.request);
   read_adapters(reader, defaults, row);
   read_sampling_fields(reader, row.request);
-  if (auto format = read_format(reader)) row.request.format = *std::move(format);
+  if (auto given = read_format(reader)) row.request.format = std::move(given->format);
   row.request.cache_salt = reader.optional_text("cache_salt");
   row.n = reader.integer("n", defaults.answer.n, 1, 128);
   HEDDLE_CHECK(row.n == 1 || row.each.empty(), where, ": the row has each_adapter, and n is ",

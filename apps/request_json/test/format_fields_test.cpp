@@ -15,7 +15,8 @@ using Kind = AnswerFormat::Kind;
 
 std::optional<AnswerFormat> format(const std::string& row) {
   const files::JsonTree tree = parse_ordered_json(row, "row");
-  return read_format(RowReader(*tree, "row"));
+  const std::optional<GivenFormat> given = read_format(RowReader(*tree, "row"));
+  return given ? std::optional(given->format) : std::nullopt;
 }
 
 void expect(const std::string& row, Kind kind, const std::string& source) {
@@ -87,6 +88,12 @@ TEST(FormatFields, GrammarsOfTwoForms) {
   expect(R"({"structured_outputs": {"grammar": "%import common.WS\nTERM.2 : /::=/"}})", Kind::kLark,
          "%import common.WS\nTERM.2 : /::=/");
   expect(R"({"grammar": "nothing"})", Kind::kGrammar, "nothing");
+}
+
+TEST(FormatFields, TheFieldIsNamed) {
+  const files::JsonTree tree =
+      parse_ordered_json(R"({"response_format": {"type": "text"}, "regex": "a"})", "row");
+  EXPECT_EQ(read_format(RowReader(*tree, "row"))->field, "regex");
 }
 
 TEST(FormatFields, TwoAreRefused) {

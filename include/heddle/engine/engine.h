@@ -14,6 +14,9 @@ namespace heddle {
 
 struct ExecContext;
 struct EngineHooks;
+namespace answers {
+struct AnswerStyle;
+}
 
 /// What an engine runs and with how much. A number out of its range is an Error that names it.
 struct EngineOptions {
@@ -333,10 +336,16 @@ class Engine {
   /// The tokenizer of the first adapter that the request names, or of the base model. May run in
   /// any thread, concurrently with steps and other calls. Throws Error for an unknown adapter.
   [[nodiscard]] std::shared_ptr<const PromptTokenizer> tokenizer(const Request& request) const;
-  /// The text of a conversation by a template of the caller's in place of the model's, with the
-  /// base model's special tokens, under the limits of docs/chat_template.md. May run in any thread,
-  /// also while the engine runs steps. Throws Error where it is no template or passes a limit.
-  [[nodiscard]] std::string render(const Request& request, const std::string& chat_template) const;
+  /// The text of a conversation by the template of the first adapter that the request names, or of
+  /// the base model, as `submit` makes it; `style` becomes what the template says of answers, for
+  /// those who have heddle's sources. May run in any thread, also while the engine runs steps.
+  /// Throws Error for an unknown adapter and where the template refuses it.
+  [[nodiscard]] std::string render(const Request& request, answers::AnswerStyle& style) const;
+  /// The same by a template of the caller's in place of the model's, with the base model's special
+  /// tokens, under the limits of docs/chat_template.md. Throws Error where it is no template or
+  /// passes a limit.
+  [[nodiscard]] std::string render(const Request& request, const std::string& chat_template,
+                                   answers::AnswerStyle& style) const;
   /// Log-softmax inputs of the last prompt token, as many as the head gives: for tools and tests.
   /// No other request may be unfinished. Throws the Error with which `submit` would end the
   /// request.

@@ -225,9 +225,20 @@ std::shared_ptr<const PromptTokenizer> Engine::tokenizer(const Request& request)
                           state_->options.max_context);
 }
 
-std::string Engine::render(const Request& request, const std::string& chat_template) const {
+std::string Engine::render(const Request& request, answers::AnswerStyle& style) const {
+  const AdapterHold adapter = state_->adapters.find(adapter_of_text(request));
+  const RowText& text = state_->text_of(adapter.get());
+  check_has_template(text, state_->files->path());
+  check_chat_fields(request);
+  style = text.styles->at(request.tools_json.empty() ? 0 : 1);
+  return rendered(request, *text.chat_templates, text.special_tokens, state_->options.max_context);
+}
+
+std::string Engine::render(const Request& request, const std::string& chat_template,
+                           answers::AnswerStyle& style) const {
   const auto templates = chat_template::ChatTemplates::from({{"default", chat_template}},
                                                             "chat_template of the request");
+  style = answer_style_of(templates.pick(false));
   return rendered(request, templates, state_->text_of_base.special_tokens,
                   state_->options.max_context);
 }

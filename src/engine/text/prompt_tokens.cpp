@@ -35,8 +35,7 @@ std::vector<int32_t> all_tokens(const Request& request, const RowText& text,
   if (request.text) {
     return encoded(*request.text, tokenizer, request.add_special_tokens.value_or(true));
   }
-  HEDDLE_CHECK(!text.chat_templates->empty(), model_path,
-               ": the model has no chat template; use raw text");
+  check_has_template(text, model_path);
   return encoded(rendered(request, *text.chat_templates, text.special_tokens, max_context),
                  tokenizer, request.add_special_tokens.value_or(false));
 }
@@ -66,6 +65,11 @@ class TextTokenizer final : public PromptTokenizer {
 };
 
 }  // namespace
+
+void check_has_template(const RowText& text, const std::string& model_path) {
+  HEDDLE_CHECK(!text.chat_templates->empty(), model_path,
+               ": the model has no chat template; use raw text");
+}
 
 std::string rendered(const Request& request, const chat_template::ChatTemplates& templates,
                      const chat_template::SpecialTokens& special_tokens, int64_t max_context) {

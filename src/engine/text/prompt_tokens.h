@@ -42,6 +42,9 @@ struct RequestTokens {
                                                                       const std::string& model_path,
                                                                       int64_t max_context);
 
+/// Throws Error where the model has no template for conversations.
+void check_has_template(const RowText& text, const std::string& model_path);
+
 /// The text that the template makes of the request's conversation. Throws Error where it cannot.
 [[nodiscard]] std::string rendered(const Request& request,
                                    const chat_template::ChatTemplates& templates,

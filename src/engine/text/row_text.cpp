@@ -26,6 +26,15 @@ void add_end_token(RowText& text) {
   if (end != tokenizer::kNoToken && is_new) text.end_tokens.push_back(end);
 }
 
+void set_templates(RowText& text, chat_template::ChatTemplates templates) {
+  std::array<answers::AnswerStyle, 2> styles;
+  for (const bool with_tools : {false, true}) {
+    if (templates.has(with_tools)) styles[with_tools] = answer_style_of(templates.pick(with_tools));
+  }
+  text.styles = std::make_shared<const std::array<answers::AnswerStyle, 2>>(std::move(styles));
+  text.chat_templates = std::make_shared<const chat_template::ChatTemplates>(std::move(templates));
+}
+
 class TokenizerTexts final : public TokenTexts {
  public:
   explicit TokenizerTexts(std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
@@ -46,12 +55,17 @@ class TokenizerTexts final : public TokenTexts {
 RowText text_of_model(const model::ModelFiles& files, const std::string& generation_config) {
   RowText text;
   text.tokenizer = std::make_shared<const tokenizer::Tokenizer>(files.tokenizer());
-  text.chat_templates =
-      std::make_shared<const chat_template::ChatTemplates>(files.chat_templates());
+  set_templates(text, files.chat_templates());
   text.special_tokens = files.special_tokens(*text.tokenizer);
   text.end_tokens = end_tokens_of(files, generation_config);
   add_end_token(text);
   return text;
+}
+
+answers::AnswerStyle answer_style_of(const chat_template::ChatTemplate& of) {
+  answers::AnswerStyle style = answers::style_of_template(of.source());
+  style.reasoning.reads_effort = of.facts().reads_effort;
+  return style;
 }
 
 std::shared_ptr<const TokenTexts> texts_of(std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
@@ -80,8 +94,7 @@ RowText text_of_adapter(const RowText& of_model, const model::ModelFiles& files,
   for (const auto& [role, token] : own.special_tokens()) text.special_tokens[role] = token;
   if (text.tokenizer != of_model.tokenizer) add_end_token(text);
   if (auto templates = own.chat_templates(); !templates.empty()) {
-    text.chat_templates =
-        std::make_shared<const chat_template::ChatTemplates>(std::move(templates));
+    set_templates(text, std::move(templates));
   }
   return text;
 }

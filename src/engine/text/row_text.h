@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "heddle/engine/request.h"
 
+#include "answers/answer_style.h"
 #include "chat_template/chat_templates.h"
 #include "model/source/folder_text.h"
 #include "model/source/model_files.h"
@@ -18,6 +20,8 @@ namespace heddle {
 struct RowText {
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
   std::shared_ptr<const chat_template::ChatTemplates> chat_templates;
+  // What they say of answers, by the template for conversations without tools and with some.
+  std::shared_ptr<const std::array<answers::AnswerStyle, 2>> styles;
   chat_template::SpecialTokens special_tokens;
   std::vector<int32_t> end_tokens;  // that end an answer
 };
@@ -44,6 +48,9 @@ class OwnTokenizers {
   };
   std::vector<std::weak_ptr<const Own>> known_;
 };
+
+/// What the source of a template says of the answers to it.
+[[nodiscard]] answers::AnswerStyle answer_style_of(const chat_template::ChatTemplate& of);
 
 /// The model's, but for what the adapter's folder has of its own: tokenizer, chat templates, tokens
 /// with a role. Of a tokenizer of its own the end token ends an answer, too.

@@ -49,8 +49,12 @@ class EngineThread {
   [[nodiscard]] std::shared_ptr<const PromptTokenizer> tokenizer(const Request& request) const {
     return engine_.tokenizer(request);
   }
-  [[nodiscard]] std::string render(const Request& request, const std::string& chat_template) const {
-    return engine_.render(request, chat_template);
+  [[nodiscard]] std::string render(const Request& request, answers::AnswerStyle& style) const {
+    return engine_.render(request, style);
+  }
+  [[nodiscard]] std::string render(const Request& request, const std::string& chat_template,
+                                   answers::AnswerStyle& style) const {
+    return engine_.render(request, chat_template, style);
   }
 
   /// Queues a request. Its events go to the sink, exactly one with a completion, the last. Throws
