@@ -5,6 +5,7 @@ tests/capi_engine_ctypes_test.py LIBHEDDLE_C_ENGINE ADAPTERS    the model is tha
 """
 
 import ctypes
+import json
 import os
 import pathlib
 import sys
@@ -62,6 +63,14 @@ class Load(Structure):
 CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Event))
 
 
+class Format(Structure):
+    _fields_ = [("kind", c_int32), ("source", String), ("choices", POINTER(String)), ("num_choices", c_size_t)]
+
+
+class Thinking(Structure):
+    _fields_ = [("max_tokens", c_int64), ("begin", String), ("end", String)]
+
+
 class Request(Structure):
     _fields_ = [("messages", POINTER(Message)), ("num_messages", c_size_t), ("messages_json", String), ("text", String),
                 ("token_ids", POINTER(c_int32)), ("num_token_ids", c_size_t), ("adapter", String), ("max_tokens", c_int64),
@@ -75,7 +84,7 @@ class Request(Structure):
                 ("allowed_token_ids", POINTER(c_int32)), ("num_allowed_token_ids", c_size_t), ("include_stop", c_bool),
                 ("skip_special_tokens", c_bool), ("truncate_prompt_tokens", c_int64), ("continue_final_message", c_bool),
                 ("add_special_tokens", c_int32), ("top_logprobs", c_int32), ("prompt_logprobs", c_bool),
-                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("cache_salt", String),
+                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("cache_salt", String), ("format", Format), ("thinking", Thinking),
                 ("on_event", CALLBACK), ("user_data", c_void_p)]
 
 
@@ -216,6 +225,22 @@ class CEngine(unittest.TestCase):
         self.check(LIBRARY.heddle_engine_get_load(self.engine, load))
         self.assertEqual((load.num_cached_pages, load.num_free_pages), (0, load.num_pages))
         self.assertEqual(cached("a")[0], 0)
+
+    def test_an_answer_has_its_format(self):
+        choices = (String * 2)(string("teal"), string("ochre"))
+        formats = {"choice": Format(4, String(), choices, 2), "regex": Format(3, string("[0-9]{3}"), None, 0),
+                   "json": Format(2, string('{"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": false}'), None, 0)}
+        ids = {}
+        for name, given in formats.items():
+            request, id = self.request("Which one?", "", 64), c_int64()
+            request.format = given
+            self.check(LIBRARY.heddle_engine_submit(self.engine, request, id))
+            ids[name] = id.value
+        ended = self.poll(len(ids))
+        self.assertEqual({ended[id]["reason"] for id in ids.values()}, {STOP})
+        self.assertIn(ended[ids["choice"]]["answer"], ("teal", "ochre"))
+        self.assertRegex(ended[ids["regex"]]["answer"], r"\A[0-9]{3}\Z")
+        self.assertIn(json.loads(ended[ids["json"]]["answer"]), ({"n": 1}, {"n": 2}))
 
     def test_cancelled_and_refused(self):
         long, wrong = self.submit("What is a loom?", "", 200), self.submit("Hi", "nobody")

@@ -33,7 +33,7 @@ NOT_IN_C_ENGINE = {"check", "encode", "encode_each", "tokenizer", "set_paused", 
 # What only the server requests: tokens with the events, and their texts. Of the load, what the events of a C engine tell, and copies of adapters.
 NOT_IN_C_STRUCTS = {"tell_tokens", "tokens", "token_texts", "prompt_token_ids", "num_ended", "num_host_adapters", "host_adapter_bytes"}
 STRUCTS = {"EngineOptions": "heddle_engine_options", "Request": "heddle_engine_request", "SamplingOptions": "heddle_engine_request",
-           "RequestVariant": "heddle_engine_variant", "Message": "heddle_message", "Completion": "heddle_engine_event", "Event": "heddle_engine_event",
+           "RequestVariant": "heddle_engine_variant", "ThinkingLimit": "heddle_thinking_limit", "Message": "heddle_message", "Completion": "heddle_engine_event", "Event": "heddle_engine_event",
            "EngineLoad": "heddle_engine_load", "EngineStats": "heddle_engine_stats"}
 NOT_FIELDS = {"model_path": "an argument", "sampling": "its fields", "completion": "its fields"}
 

@@ -43,7 +43,7 @@ extern "C" {
 
 /* ---- Version, errors ------------------------------------------------------------------------- */
 
-#define HEDDLE_ENGINE_ABI_VERSION 9
+#define HEDDLE_ENGINE_ABI_VERSION 10
 
 /* HEDDLE_ENGINE_ABI_VERSION of the library that is loaded; it fits this header when both are equal.
  */
@@ -255,6 +255,33 @@ typedef struct heddle_engine_adapter {
   float scale; /* finite */
 } heddle_engine_adapter;
 
+typedef int32_t heddle_format_kind;
+enum {
+  HEDDLE_FORMAT_TEXT = 0,          /* anything */
+  HEDDLE_FORMAT_JSON = 1,          /* any JSON object */
+  HEDDLE_FORMAT_JSON_SCHEMA = 2,   /* JSON that the schema `source` describes */
+  HEDDLE_FORMAT_REGEX = 3,         /* what the pattern `source` matches as a whole */
+  HEDDLE_FORMAT_CHOICE = 4,        /* one of `choices` */
+  HEDDLE_FORMAT_GRAMMAR = 5,       /* what rule "root" of `source`, in GBNF or EBNF, derives */
+  HEDDLE_FORMAT_LARK = 6,          /* what rule "start" of `source`, in Lark, derives */
+  HEDDLE_FORMAT_STRUCTURAL_TAG = 7 /* a structural tag of xgrammar, JSON */
+};
+
+/* What the text of an answer must be: docs/structured_output.md. */
+typedef struct heddle_answer_format {
+  heddle_format_kind kind;      /* HEDDLE_FORMAT_TEXT */
+  heddle_string source;         /* {NULL, 0} */
+  const heddle_string* choices; /* NULL */
+  size_t num_choices;           /* 0 */
+} heddle_answer_format;
+
+/* A bound of an answer's thoughts. */
+typedef struct heddle_thinking_limit {
+  int64_t max_tokens;  /* -1: none; as many tokens of thoughts, then those of `end` */
+  heddle_string begin; /* {NULL, 0}: it thinks from its first token on; else where it begins so */
+  heddle_string end;   /* "</think>" */
+} heddle_thinking_limit;
+
 /* What heddle::Request says of each. One of the four prompts is given: messages and messages_json
    go through the model's chat template, text and token_ids are taken as they are. */
 typedef struct heddle_engine_request {
@@ -309,6 +336,9 @@ typedef struct heddle_engine_request {
   /* {NULL, 0}; requests take keys and values from the prefix cache of those with the same salt
      alone. One for each tenant keeps any of them from measuring what others have asked. */
   heddle_string cache_salt;
+
+  heddle_answer_format format;
+  heddle_thinking_limit thinking;
 
   heddle_engine_callback on_event; /* NULL: the events are for heddle_engine_poll */
   void* user_data;                 /* NULL; goes to on_event */

@@ -19,6 +19,7 @@ from heddle._core import (
     num_threads,
     set_num_threads,
 )
+from heddle._format import Format, Grammar, StructuralTag
 from heddle._llm import LLM
 from heddle._sampling import Sampling
 
@@ -31,12 +32,15 @@ __all__ = [
     "Answer",
     "AttentionOptions",
     "Context",
+    "Format",
+    "Grammar",
     "LoraBatch",
     "PackedWeight",
     "PageTable",
     "PagedKv",
     "Sampling",
     "Stream",
+    "StructuralTag",
     "__version__",
     "has_cuda",
     "lora_plan_bytes",

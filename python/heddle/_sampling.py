@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 
 from heddle import _core
 from heddle._adapters import Entry
+from heddle._format import Format, parts_of_format
 
 
 class Sampling(TypedDict, total=False):
@@ -54,6 +55,10 @@ class Sampling(TypedDict, total=False):
     prompt_logprobs: bool
     """Whether the prompt's tokens get log-probabilities, too: `Answer.prompt_logprobs`. They do
     with `max_tokens=0`, which makes no answer."""
+    format: Format | None
+    """What the text of answers must be: a JSON schema as a dict, a pydantic class, a compiled
+    pattern, a list of texts, a `heddle.Grammar` (docs/structured_output.md). An answer that ends
+    with "stop" is that as a whole, one that ends with "length" the beginning of it."""
     cache_salt: str
     """Prompts take keys and values from the prefix cache of those with the same salt alone, as in
     vLLM: one for each tenant keeps any of them from measuring what others have asked."""
@@ -83,7 +88,9 @@ def set_options(request: _core.Request, options: Mapping[str, Any]) -> None:
             raise TypeError(f"{name} is given to a stream, which has one answer")
         if name == "repetition_penalty" and value is None:
             continue
-        if name == "logit_bias":
+        if name == "format":
+            request.format = parts_of_format(value)
+        elif name == "logit_bias":
             request.logit_bias = list(value.items())
         elif name in ("bad_words", "stop_token_ids", "allowed_token_ids"):
             if isinstance(value, (str, bytes)):

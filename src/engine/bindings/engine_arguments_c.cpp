@@ -30,6 +30,17 @@ AdapterList list_of(const heddle_engine_adapter* given, size_t count) {
   return list;
 }
 
+AnswerFormat format_of(const heddle_answer_format& given) {
+  HEDDLE_CHECK(given.kind >= HEDDLE_FORMAT_TEXT && given.kind <= HEDDLE_FORMAT_STRUCTURAL_TAG,
+               "format.kind is ", given.kind, ", expected ", HEDDLE_FORMAT_TEXT, " to ",
+               HEDDLE_FORMAT_STRUCTURAL_TAG);
+  return {.kind = static_cast<AnswerFormat::Kind>(given.kind),
+          .source = string_of("format.source", given.source),
+          .choices = strings_of("format.choices", given.choices, given.num_choices)};
+}
+
+static_assert(static_cast<int>(AnswerFormat::Kind::kStructuralTag) == HEDDLE_FORMAT_STRUCTURAL_TAG);
+
 }  // namespace
 
 std::string string_of(const char* name, heddle_string text, size_t limit) {
@@ -106,6 +117,10 @@ Request request_of(const heddle_engine_request& given) {
   request.template_kwargs_json = string_of("template_kwargs_json", given.template_kwargs_json);
   request.add_generation_prompt = given.add_generation_prompt;
   request.cache_salt = string_of("cache_salt", given.cache_salt);
+  request.format = format_of(given.format);
+  request.thinking = {.max_tokens = given.thinking.max_tokens,
+                      .begin = string_of("thinking.begin", given.thinking.begin, kMaxName),
+                      .end = string_of("thinking.end", given.thinking.end, kMaxName)};
   return request;
 }
 

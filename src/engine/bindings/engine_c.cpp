@@ -184,6 +184,7 @@ void heddle_engine_request_init(heddle_engine_request* request) {
   request->repetition_penalty = defaults.sampling.repetition_penalty;
   request->add_generation_prompt = defaults.add_generation_prompt;
   request->add_special_tokens = -1;
+  request->thinking.max_tokens = defaults.thinking.max_tokens;
 }
 
 heddle_status heddle_engine_create(heddle_engine** engine, heddle_string model,

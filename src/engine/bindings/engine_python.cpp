@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,6 +18,7 @@
 
 #include "heddle/core/error.h"
 
+#include "engine/bindings/request_python.h"
 #include "engine/thread/engine_thread.h"
 
 namespace heddle::python {
@@ -26,13 +26,6 @@ namespace {
 
 namespace nb = nanobind;
 using namespace nb::literals;
-
-int32_t narrowed(const char* name, int64_t value) {
-  using Limits = std::numeric_limits<int32_t>;
-  HEDDLE_CHECK(value >= Limits::min() && value <= Limits::max(), name, " is ", value,
-               ", expected at most ", Limits::max());
-  return static_cast<int32_t>(value);
-}
 
 /// Warnings about adapters that the engine finds, until Python takes them.
 class Warnings {
@@ -148,109 +141,6 @@ void load(PythonEngine* self, EngineOptions options, const nb::object& on_load) 
   new (self) PythonEngine(options);
 }
 
-void bind_fields(nb::class_<Request>& request) {
-  const auto sampling = [&request](const char* name, float SamplingOptions::*field) {
-    request.def_prop_rw(
-        name, [field](const Request& r) { return r.sampling.*field; },
-        [field](Request& r, double value) { r.sampling.*field = static_cast<float>(value); });
-  };
-  sampling("temperature", &SamplingOptions::temperature);
-  sampling("top_p", &SamplingOptions::top_p);
-  sampling("min_p", &SamplingOptions::min_p);
-  sampling("repetition_penalty", &SamplingOptions::repetition_penalty);
-  sampling("presence_penalty", &SamplingOptions::presence_penalty);
-  sampling("frequency_penalty", &SamplingOptions::frequency_penalty);
-  const auto json = [&request](const char* name, JsonValue Request::*field) {
-    request.def_prop_rw(
-        name, [field](const Request& r) { return (r.*field).text(); },
-        [field](Request& r, std::string text) { r.*field = std::move(text); });
-  };
-  json("messages_json", &Request::messages_json);
-  json("tools_json", &Request::tools_json);
-  json("documents_json", &Request::documents_json);
-  json("template_kwargs_json", &Request::template_kwargs_json);
-  using Messages = std::vector<std::pair<std::string, std::string>>;
-  using Biases = std::vector<std::pair<int64_t, double>>;
-  request.def_rw("text", &Request::text, nb::arg().none())
-      .def_prop_rw(
-          "messages",
-          [](const Request& r) {
-            Messages messages;
-            for (const auto& [role, content] : r.messages) messages.emplace_back(role, content);
-            return messages;
-          },
-          [](Request& r, const Messages& messages) {
-            r.messages.clear();
-            for (const auto& [role, content] : messages) r.messages.push_back({role, content});
-          })
-      .def_rw("add_generation_prompt", &Request::add_generation_prompt)
-      .def_rw("adapter", &Request::adapter)
-      .def_rw("max_tokens", &Request::max_tokens)
-      .def_prop_rw(
-          "top_k", [](const Request& r) { return r.sampling.top_k; },
-          [](Request& r, int64_t value) { r.sampling.top_k = narrowed("top_k", value); })
-      .def_prop_rw(
-          "seed", [](const Request& r) { return r.sampling.seed; },
-          [](Request& r, int64_t value) { r.sampling.seed = value; })
-      .def_rw("stop", &Request::stop)
-      .def_rw("ignore_end", &Request::ignore_end)
-      .def_prop_rw(
-          "logit_bias",
-          [](const Request& r) {
-            Biases biases;
-            for (const auto& [token, bias] : r.logit_bias) biases.emplace_back(token, bias);
-            return biases;
-          },
-          [](Request& r, const Biases& biases) {
-            r.logit_bias.clear();
-            for (const auto& [token, bias] : biases) {
-              r.logit_bias.push_back({narrowed("a token id", token), static_cast<float>(bias)});
-            }
-          })
-      .def_rw("min_tokens", &Request::min_tokens)
-      .def_rw("top_logprobs", &Request::top_logprobs)
-      .def_rw("prompt_logprobs", &Request::prompt_logprobs)
-      .def_rw("bad_words", &Request::bad_words)
-      .def_rw("include_stop", &Request::include_stop)
-      .def_rw("skip_special_tokens", &Request::skip_special_tokens)
-      .def_rw("add_special_tokens", &Request::add_special_tokens, nb::arg().none())
-      .def_rw("truncate_prompt_tokens", &Request::truncate_prompt_tokens)
-      .def_rw("cache_salt", &Request::cache_salt)
-      .def_rw("continue_final_message", &Request::continue_final_message);
-  const auto tokens = [&request](const char* name, auto Request::*field) {
-    request.def_prop_rw(
-        name, [field](const Request& r) { return r.*field; },
-        [field](Request& r, const std::vector<int64_t>& ids) {
-          std::vector<int32_t> narrow;
-          for (const int64_t id : ids) narrow.push_back(narrowed("a token id", id));
-          r.*field = std::move(narrow);
-        });
-  };
-  tokens("token_ids", &Request::token_ids);
-  tokens("stop_token_ids", &Request::stop_token_ids);
-  tokens("allowed_token_ids", &Request::allowed_token_ids);
-}
-
-using List = std::vector<std::pair<std::string, double>>;
-
-AdapterList list_of(const List& given) {
-  AdapterList list;
-  for (const auto& [name, scale] : given) list.push_back({name, static_cast<float>(scale)});
-  return list;
-}
-
-/// The list of adapters, which is given once the request is made.
-void bind_adapters(nb::class_<Request>& request) {
-  request.def_prop_rw(
-      "adapters",
-      [](const Request& r) {
-        List list;
-        for (const auto& [name, scale] : r.adapters) list.emplace_back(name, scale);
-        return list;
-      },
-      [](Request& r, const List& list) { r.adapters = list_of(list); });
-}
-
 using EventTuple = std::tuple<RequestId, std::string, std::optional<Completion>>;
 
 /// Waits in short turns, so that ctrl-C is seen; nothing where the time is over.
@@ -352,7 +242,7 @@ void bind_queue(nb::module_& m) {
       .def(
           "submit_each",
           [](const PythonEngine& engine, const Queue& queue, Request request,
-             const std::vector<std::pair<List, int64_t>>& each) {
+             const std::vector<std::pair<AdapterPairs, int64_t>>& each) {
             std::vector<RequestVariant> variants;
             for (const auto& [list, offset] : each) variants.push_back({list_of(list), offset});
             return engine.thread()->submit_each(std::move(request), std::move(variants),
@@ -488,10 +378,6 @@ void bind_engine(nb::module_& m) {
       .def_ro("path", &GenerationDefaults::path)
       .def_ro("not_done", &GenerationDefaults::not_done)
       .def("describe", &GenerationDefaults::describe);
-  nb::class_<Request> request(m, "Request");
-  request.def(nb::init<>());
-  bind_fields(request);
-  bind_adapters(request);
   bind_state(m);
   bind_queue(m);
 }

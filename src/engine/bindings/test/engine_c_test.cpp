@@ -360,6 +360,12 @@ TEST_F(CEngine, WrongArgumentsAreNamed) {
   request.cache_salt = {nullptr, 2};
   expect_failure("cache_salt.data is NULL, but it has 2 bytes",
                  heddle_engine_submit(engine, &request, &id));
+  request.cache_salt = {nullptr, 0};
+  request.format.kind = HEDDLE_FORMAT_STRUCTURAL_TAG + 1;
+  expect_failure("format.kind is 8, expected 0 to 7", heddle_engine_submit(engine, &request, &id));
+  request.format = {HEDDLE_FORMAT_CHOICE, {nullptr, 0}, nullptr, 1};
+  expect_failure("format.choices is NULL, but it has 1 elements",
+                 heddle_engine_submit(engine, &request, &id));
   heddle_engine_event* event = nullptr;
   EXPECT_EQ(heddle_engine_poll(engine, 1, &event), HEDDLE_OK);
   EXPECT_EQ(event, nullptr);

@@ -1,0 +1,97 @@
+"""`format` of heddle.LLM: what answers must be, and what is no format."""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+from typing import Any
+
+import pytest
+
+import heddle
+
+SCHEMA = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
+HOT: dict[str, Any] = {"temperature": 1.5, "max_tokens": 200}
+
+
+class Color(enum.Enum):
+    COLD = "teal"
+    WARM = "ochre"
+
+
+class Model:
+    """What a pydantic class has of one."""
+
+    @classmethod
+    def model_json_schema(cls) -> dict[str, Any]:
+        return SCHEMA
+
+
+class Adapter:
+    """What a pydantic TypeAdapter has of one."""
+
+    def json_schema(self) -> dict[str, Any]:
+        return SCHEMA
+
+
+def is_n(text: str) -> bool:
+    return json.loads(text) in ({"n": 1}, {"n": 2})
+
+
+TAG = {"format": {"type": "tag", "begin": "<n>", "content": {"type": "json_schema", "json_schema": {"enum": [1, 2]}}, "end": "</n>"}}
+FORMATS = [
+    (SCHEMA, is_n), (Model, is_n), (Adapter(), is_n), (Color, lambda text: text in ("teal", "ochre")), (["yes", "no"], lambda text: text in ("yes", "no")),
+    (re.compile("[a-z]{4}"), lambda text: re.fullmatch("[a-z]{4}", text)),
+    (heddle.Grammar('root ::= "x" [0-9]'), lambda text: re.fullmatch("x[0-9]", text)),
+    (heddle.Grammar('start: "y" /[0-9]/', "lark"), lambda text: re.fullmatch("y[0-9]", text)),
+    (heddle.StructuralTag(TAG), lambda text: text in ("<n>1</n>", "<n>2</n>")),
+]
+
+
+@pytest.mark.parametrize(("given", "fits"), FORMATS)
+def test_answers_have_their_format(llm: heddle.LLM, given: Any, fits: Any) -> None:
+    for seed in range(3):
+        answer = llm.chat("Hello", format=given, seed=seed, **HOT)
+        assert answer.finish_reason == "stop"
+        assert fits(answer.text), answer.text
+    raw = llm.generate("Hello", format=given, **HOT)
+    assert fits(raw.text)
+    with llm.stream_chat("Hello", format=given, seed=2, **HOT) as stream:
+        assert "".join(stream) == answer.text
+
+
+def test_any_object(llm: heddle.LLM) -> None:
+    answer = llm.chat("Hello", format="json", max_tokens=400)
+    assert answer.text.startswith("{")
+    assert answer.finish_reason == "length" or isinstance(json.loads(answer.text), dict)
+
+
+def test_none_is_any_text(llm: heddle.LLM) -> None:
+    assert llm.chat("Hello", format=None, max_tokens=8) == llm.chat("Hello", max_tokens=8)
+
+
+def test_a_cut_answer_is_the_beginning_of_one(llm: heddle.LLM) -> None:
+    answer = llm.chat("Hello", format=re.compile("(abc){40}"), max_tokens=5)
+    assert answer.finish_reason == "length"
+    assert ("abc" * 40).startswith(answer.text)
+    assert answer.text
+
+
+def test_several_answers_have_it(llm: heddle.LLM) -> None:
+    answers = llm.chat(["Hello", "Goodbye"], format=["yes", "no"], n=3, temperature=1.5)
+    assert all(a.text in ("yes", "no") for answer in answers for a in answer.each)
+
+
+@pytest.mark.parametrize(
+    ("given", "raised", "says"),
+    [
+        ("yaml", ValueError, "format is 'yaml'"), (3, TypeError, "format is int"), ([], TypeError, "list"), (["a", 1], TypeError, "list"),
+        (b"ab", TypeError, "bytes"), (int, TypeError, "format is type"), (re.compile("a", re.I), ValueError, "flags"), (re.compile(b"a"), ValueError, "bytes"),
+        (heddle.Grammar("a", "b"), ValueError, "syntax is 'b'"), (re.compile("a(?=b)"), ValueError, "Lookahead"),
+        ({"type": "nothing"}, ValueError, "nothing"), (heddle.Grammar("root ::= other"), ValueError, "other"),
+    ],
+)
+def test_what_is_no_format(llm: heddle.LLM, given: Any, raised: type[Exception], says: str) -> None:
+    with pytest.raises(raised, match=re.escape(says)):
+        llm.chat("Hello", format=given)
