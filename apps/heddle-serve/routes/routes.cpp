@@ -52,7 +52,6 @@ std::string header_list(const std::vector<std::string>& names) {
   return list;
 }
 
-
 HttpResponse json_response(const json& body) { return {.body = files::json_text(body)}; }
 
 /// vLLM answers in plain text under /v1/, what has other names in JSON.

@@ -1,0 +1,135 @@
+// What becomes of the tokens that steps have drawn: answers, and events that report them.
+#include <algorithm>
+#include <cmath>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+#include "heddle/core/error.h"
+
+#include "engine/face/engine_state.h"
+#include "engine/rows/row_failure.h"
+
+namespace heddle {
+namespace {
+
+/// Puts the tokens of the answer since the last event into this one. Where memory runs out the
+/// completion alone has them.
+void tell_tokens(Sequence& sequence, Event& event) noexcept {
+  const Completion& completion = sequence.answer.completion;
+  const size_t begin = std::exchange(sequence.answer.num_told, completion.token_ids.size());
+  const auto rest = [begin](const auto& all, size_t each) {
+    return std::remove_cvref_t<decltype(all)>(
+        all.begin() + static_cast<ptrdiff_t>(std::min(begin * each, all.size())), all.end());
+  };
+  const auto k = static_cast<size_t>(sequence.request.top_logprobs);
+  try {
+    event.tokens = {.ids = rest(completion.token_ids, 1),
+                    .logprobs = rest(completion.logprobs, 1),
+                    .top_ids = rest(completion.top_token_ids, k),
+                    .top_logprobs = rest(completion.top_logprobs, k)};
+  } catch (const std::bad_alloc&) {
+    event.tokens = {};
+  }
+  event.token_texts = completion.token_texts;
+}
+
+}  // namespace
+
+/// Throws where all logits were NaN or infinite. Of any others the token that is drawn has a finite
+/// log-probability: NaN counts as -infinity, and -infinity is drawn only where there is nothing
+/// else.
+void Engine::State::check_finite(const Sequence& sequence, float logprob) {
+  if (std::isfinite(logprob)) return;
+  const bool is_base = sequence.adapters.holds.empty();
+  throw NotFinite(std::string("the logits of the row are NaN or infinite: ") +
+                  (is_base ? "the model has" : "the model or the adapter has") +
+                  " weights that are damaged, or too large for the type of its activations");
+}
+
+/// Adds a drawn token to the answer, and an event where there is text or the tokens are reported;
+/// ends the request where that was its last.
+void Engine::State::take_token(Sequence& sequence, int32_t token, float logprob,
+                               std::vector<Event>& events) {
+  check_finite(sequence, logprob);
+  if (sequence.mask != nullptr) sequence.mask->check(token);
+  const RowRequest& request = sequence.request;
+  RowAnswer& answer = sequence.answer;
+  Completion& completion = answer.completion;
+  if (!request.draws) return queue.end(sequence, FinishReason::kLength);
+  std::string text;
+  const RowText& own = text_of(sequence.adapters.first());
+  const std::vector<int32_t>& end_tokens = own.end_tokens;
+  const bool met_stop = std::ranges::binary_search(request.stop_tokens, token);
+  const bool is_end = std::ranges::find(end_tokens, token) != end_tokens.end();
+  const bool met_end = (!request.ignore_end && is_end) || met_stop;
+  if (met_stop) completion.stop_token = token;
+  // The embedding may have rows that are no token of the tokenizer's: they have no text.
+  const bool is_special = token < own.tokenizer->vocab_size() && own.tokenizer->is_control(token);
+  if (met_end) {  // it is no part of the answer, nor are those that might have been in its place
+    const size_t kept = completion.token_ids.size() * static_cast<size_t>(request.top_logprobs);
+    completion.top_token_ids.resize(kept);
+    completion.top_logprobs.resize(kept);
+    if (is_special) text = answer.text.push_hidden(own.tokenizer->token_bytes(token));
+  } else {
+    sequence.tokens.push_back(token);
+    completion.token_ids.push_back(token);
+    completion.logprobs.push_back(logprob);
+    if (sequence.adjustment != nullptr) sequence.adjustment->count(token);
+    const bool searches = std::ssize(completion.token_ids) > request.min_tokens;
+    if (request.skips_special && is_special) {
+      text = answer.text.push_hidden(own.tokenizer->token_bytes(token), searches);
+    } else {
+      std::string bytes;
+      if (token < own.tokenizer->vocab_size()) {
+        own.tokenizer->decode_next(token, answer.decoding, bytes);
+      }
+      text = answer.text.push(bytes, searches);
+    }
+  }
+  const bool is_longest = std::ssize(sequence.tokens) == request.max_tokens;
+  const bool ended = met_end || answer.text.stopped() || is_longest;
+  if (ended) text += finish_text(sequence);
+  completion.text += text;
+  if (ended) {
+    answer.last_text = std::move(text);
+    completion.stop = answer.text.met();
+    const bool stopped = met_end || answer.text.stopped();  // perhaps by the last of the text
+    queue.end(sequence, stopped ? FinishReason::kStop : FinishReason::kLength);
+  } else if (!text.empty() || request.tells_tokens) {
+    Event event{.request = sequence.id,
+                .text = std::move(text),
+                .prompt_tokens = completion.prompt_tokens,
+                .cached_tokens = completion.cached_tokens};
+    if (request.tells_tokens) tell_tokens(sequence, event);
+    events.push_back(std::move(event));
+  }
+}
+
+/// The text that became certain with the end.
+std::string Engine::State::finish_text(Sequence& sequence) const {
+  TextStream& stream = sequence.answer.text;
+  std::string bytes, text;
+  text_of(sequence.adapters.first()).tokenizer->decode_end(sequence.answer.decoding, bytes);
+  if (!stream.stopped()) text = stream.push(bytes);
+  return text + stream.finish();
+}
+
+/// Reports the requests that have ended. `events` has room for one event of each.
+void Engine::State::publish(std::vector<Event>& events) {
+  if (!queue.ended().empty()) adapters.free_unused();
+  for (Sequence& sequence : queue.ended()) {
+    const Completion& completion = sequence.answer.completion;
+    Event event{.request = sequence.id,
+                .text = std::move(sequence.answer.last_text),
+                .prompt_tokens = completion.prompt_tokens,
+                .cached_tokens = completion.cached_tokens};
+    if (sequence.request.tells_tokens) tell_tokens(sequence, event);
+    event.completion = std::move(sequence.answer.completion);
+    events.push_back(std::move(event));
+    for (StepInFlight& step : steps) step.schedule.forget(sequence);
+  }
+  queue.ended().clear();
+}
+
+}  // namespace heddle
