@@ -89,25 +89,31 @@ void Sampler::draw(const ExecContext& ctx, const StepSchedule& step, const StepL
     const bool adjusts = adjusted_.adjust(ctx, step, requested);
     const TensorView masked = masked_.mask(ctx, step, requested);
     const bool masks = masked.raw() != requested.raw();
-    // Those that pad the step have no request, and so no mask.
-    const StepLogits allowed{masks ? masked : logits.rows, logits.widths};
-    // Neighbours of one width are drawn in one call.
-    for (int64_t begin = 0, end = 0; begin < num_rows; begin = end) {
-      const int64_t width = logits.widths(begin);
-      while (end < num_rows && logits.widths(end) == width) ++end;
-      const auto part = [&](const auto& column) { return column.narrow(0, begin, end - begin); };
-      sample(ctx, part(drawn()), part(logprobs()), allowed.of(begin, end - begin),
-             {.temperature = part(table_.temperature),
-              .top_k = part(table_.top_k),
-              .top_p = part(table_.top_p),
-              .min_p = part(table_.min_p),
-              .seed = part(table_.seed),
-              .step = part(table_.step)});
-    }
+    // What pads the step has no request, and so no mask.
+    const int64_t num_masked = masks ? step.num_logits : 0;
+    draw_rows(ctx, 0, num_masked, {masked, logits.widths});
+    draw_rows(ctx, num_masked, num_rows, logits);
     if (adjusts) adjusted_.restore(ctx, requested);
     if (adjusts || masks) score_adjusted(ctx, step, logits);
   }
   compute_reports(ctx, step, logits);
+}
+
+/// Rows [first, last), neighbours of one width in one call.
+void Sampler::draw_rows(const ExecContext& ctx, int64_t first, int64_t last,
+                        const StepLogits& logits) {
+  for (int64_t begin = first, end = first; begin < last; begin = end) {
+    const int64_t width = logits.widths(begin);
+    while (end < last && logits.widths(end) == width) ++end;
+    const auto part = [&](const auto& column) { return column.narrow(0, begin, end - begin); };
+    sample(ctx, part(drawn()), part(logprobs()), logits.of(begin, end - begin),
+           {.temperature = part(table_.temperature),
+            .top_k = part(table_.top_k),
+            .top_p = part(table_.top_p),
+            .min_p = part(table_.min_p),
+            .seed = part(table_.seed),
+            .step = part(table_.step)});
+  }
 }
 
 /// Log-probabilities are the model's own.

@@ -92,6 +92,7 @@ class Sampler {
   [[nodiscard]] TensorView logprobs() const {
     return words(DType::kFloat32, max_rows_, {max_rows_});
   }
+  void draw_rows(const ExecContext& ctx, int64_t first, int64_t last, const StepLogits& logits);
   void score_adjusted(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits);
   void compute_reports(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits);
   void compute_report(const ExecContext& ctx, const Report& report, const TensorView& logits,
