@@ -167,9 +167,7 @@ Json tag_of_content(const AnswerFormat& content) {
     case Kind::kStructuralTag: return tag_of_tag(content.source);
     case Kind::kLark: break;
   }
-  throw_error(
-      ErrorCode::kUnsupported,
-      "format is a grammar in Lark, expected one in EBNF for answers with thoughts or tools");
+  return JsonObject{{"type", "grammar"}, {"syntax", "lark"}, {"grammar", content.source}};
 }
 
 /// Thoughts, which an answer that the prompt has not begun with them may be without, and line ends

@@ -12,11 +12,12 @@ namespace heddle::answers {
 /// Which calls of tools an answer may or must have.
 enum class ToolChoice : uint8_t { kNone, kAuto, kRequired, kFunction };
 
-/// How far the grammar holds calls to their tools, as --tool-strict-level has it.
+/// How far the grammar holds calls to their tools, as --tool-strict-level has it; docs/tools.md has
+/// the table. Calls that are held have their form, the name of a tool and an object for arguments.
 enum class StrictLevel : uint8_t {
-  kAuto,  // the form of a call always where one must be; arguments as `strict` of each tool says
-  kFunction,  // the form of a call and the names of tools, also where calls are free
-  kParameter  // arguments, too: the schema of each tool, whatever its `strict`
+  kAuto,      // held where a call must be made, a tool is strict, or the content has a format
+  kFunction,  // always held
+  kParameter  // so they are, and all arguments follow the schemas of their tools
 };
 
 struct ToolRequest {

@@ -99,9 +99,8 @@ TEST(AnswerGrammar, PutsThoughtsBeforeContent) {
     "structures": [{"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"}], "triggers": ["<f"]})"});
   EXPECT_EQ(old["tags"][0]["content"]["json_schema"]["type"], "integer");
   EXPECT_EQ(old["triggers"][0], "<f");
-  testing::expect_unsupported({"EBNF"}, [&] {
-    (void)answer_grammar(style, {}, {.kind = Kind::kLark, .source = "start: \"a\""});
-  });
+  EXPECT_EQ(content({.kind = Kind::kLark, .source = "start: \"a\""}),
+            json::parse(R"({"type": "grammar", "syntax": "lark", "grammar": "start: \"a\""})"));
 }
 
 TEST(AnswerGrammar, HoldsCallsToTheForm) {

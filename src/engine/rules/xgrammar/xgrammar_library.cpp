@@ -8,6 +8,7 @@
 
 #include "engine/rules/grammar/grammar_library.h"
 #include "files/json_text.h"
+#include "files/json_tree.h"
 #include "files/json_value.h"
 
 namespace xgrammar {
@@ -86,8 +87,35 @@ std::string tag_of(const std::vector<std::string>& choices) {
   return files::json_text(JsonObject{{"type", "structural_tag"}, {"format", format}});
 }
 
+/// The tag with its grammars in Lark in EBNF, since the library takes that alone within tags. Here
+/// they are {"type": "grammar", "syntax": "lark", "grammar": ...}.
+std::string with_ebnf(const std::string& tag, const xgrammar::TokenizerInfo& info) {
+  if (tag.find("\"syntax\"") == std::string::npos) return tag;
+  files::JsonTree tree = files::parse_json(tag, "format", {.depth = 200});
+  std::vector<files::Json*> open = {&*tree};
+  while (!open.empty()) {
+    files::Json& at = *open.back();
+    open.pop_back();
+    const files::Json* syntax = files::find_member(at, "syntax");
+    const files::Json* source = files::find_member(at, "grammar");
+    if (syntax != nullptr && files::is_text(*syntax, "lark") && source != nullptr &&
+        source->is_string()) {
+      const std::string lark(files::text_of(*source));
+      at = JsonObject{{"type", "grammar"},
+                      {"grammar", xgrammar::Grammar::FromLark(lark, info).ToString()}};
+    } else if (at.is_array()) {
+      for (files::Json& element : at.get_array()) open.push_back(&element);
+    } else if (at.is_object()) {
+      for (auto&& [key, value] : at.get_object()) {
+        if (key != "json_schema") open.push_back(&value);
+      }
+    }
+  }
+  return files::json_text(*tree);
+}
+
 xgrammar::Grammar grammar_of_tag(const std::string& tag, const xgrammar::TokenizerInfo& info) {
-  auto result = xgrammar::Grammar::FromStructuralTag(tag, info);
+  auto result = xgrammar::Grammar::FromStructuralTag(with_ebnf(tag, info), info);
   if (auto* const grammar = std::get_if<xgrammar::Grammar>(&result)) return std::move(*grammar);
   const auto& error = std::get<xgrammar::StructuralTagError>(result);
   throw_error(ErrorCode::kInvalidArgument,
