@@ -10,6 +10,7 @@
 
 #include "core/math.h"
 #include "engine/rules/grammar/check_format.h"
+#include "engine/rules/schema/schema_grammar.h"
 
 namespace heddle::grammar {
 namespace {
@@ -196,8 +197,9 @@ void FormatCompiler::run(Pending& pending) noexcept {
 bool FormatCompiler::compile(Job& job, bool is_last) noexcept {
   try {
     const std::shared_ptr<const TokenSet> token_set = token_set_of(job);
+    const AnswerFormat format = without_schemas(job.format_);
     const LimitedWork limited(is_last ? limits_.last : limits_.first);
-    std::shared_ptr<const CompiledFormat> compiled = grammar::compile(*token_set, job.format_);
+    std::shared_ptr<const CompiledFormat> compiled = grammar::compile(*token_set, format);
     try_out(*compiled, job.num_logits_, job.end_tokens_);
     job.result_ = std::move(compiled);
   } catch (const LimitPassed& passed) {

@@ -27,9 +27,6 @@ namespace {
 using files::JsonArray;
 using files::JsonObject;
 
-/// Of blanks between two tokens of JSON: what an indented answer has, and no more, so that none
-/// goes on with blanks for ever.
-constexpr int kMaxBlanks = 32;
 /// Nesting in a grammar or pattern, and of a schema's references: each level is a call.
 constexpr int kMaxDepth = 1000;
 
@@ -122,17 +119,12 @@ xgrammar::Grammar grammar_of_tag(const std::string& tag, const xgrammar::Tokeniz
               std::visit([](const auto& each) { return std::string(each.what()); }, error));
 }
 
-xgrammar::Grammar grammar_of_schema(const std::string& schema, bool is_strict) {
-  return xgrammar::Grammar::FromJSONSchema(schema, true, std::nullopt, std::nullopt, is_strict,
-                                           kMaxBlanks);
-}
-
 xgrammar::Grammar grammar_of(const AnswerFormat& format, const xgrammar::TokenizerInfo& info) {
   using Kind = AnswerFormat::Kind;
   switch (format.kind) {
-    case Kind::kText: break;
-    case Kind::kJson: return grammar_of_schema(R"({"type": "object"})", false);
-    case Kind::kJsonSchema: return grammar_of_schema(format.source, true);
+    case Kind::kText:
+    case Kind::kJson:
+    case Kind::kJsonSchema: break;
     case Kind::kRegex: return xgrammar::Grammar::FromRegex(format.source);
     case Kind::kChoice: return grammar_of_tag(tag_of(format.choices), info);
     case Kind::kGrammar: return xgrammar::Grammar::FromEBNF(format.source);
