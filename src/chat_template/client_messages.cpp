@@ -93,6 +93,25 @@ void adapt_calls(JsonObject& message, size_t place, std::vector<ArgumentText>& r
   }
 }
 
+/// The last nine letters and digits, after zeros where there are fewer.
+void shorten_id(Json* id) {
+  constexpr size_t kLength = 9;
+  if (id == nullptr || !id->is_string()) return;
+  std::string short_id(kLength, '0');
+  for (const char c : files::text_of(*id)) {
+    const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (is_letter || (c >= '0' && c <= '9')) short_id += c;
+  }
+  *id = short_id.substr(short_id.size() - kLength);
+}
+
+void shorten_ids(Json& message) {
+  shorten_id(find_member(message, "tool_call_id"));
+  Json* const calls = find_member(message, "tool_calls");
+  if (calls == nullptr || !calls->is_array()) return;
+  for (Json& call : calls->get_array()) shorten_id(find_member(call, "id"));
+}
+
 }  // namespace
 
 std::vector<ArgumentText> adapt_messages(Json& messages, const TemplateFacts& facts) {
@@ -104,6 +123,7 @@ std::vector<ArgumentText> adapt_messages(Json& messages, const TemplateFacts& fa
     if (message == nullptr) continue;
     adapt_content(*message, facts);
     adapt_calls(*message, i, replaced);
+    if (facts.wants_short_ids) shorten_ids((*list)[i]);
     Json* const role = message->if_contains("role");
     const bool is_developer = role != nullptr && files::is_text(*role, "developer");
     if (is_developer && !facts.knows_developers) *role = "system";

@@ -21,6 +21,8 @@ struct ArgumentText {
 ///  - the text parts of content become one text, joined by newlines, unless the template goes over
 ///    parts; text becomes one part where the template knows parts alone;
 ///  - arguments of calls that are the text of a JSON object become that object;
+///  - ids of calls are their last nine letters and digits where the template refuses others, as
+///    Mistral's do: another model may have begun the conversation;
 ///  - an empty list of calls is left out.
 /// As in llama.cpp, "developer" is "system" to a template that does not know this role. What is no
 /// object stays, for variables_of to refuse. Returns the texts of arguments that were replaced.

@@ -9,6 +9,9 @@
 namespace heddle::chat_template {
 namespace {
 
+/// What Mistral's templates raise where the id of a call has another length.
+constexpr std::string_view kShortIds = "alphanumeric strings with length";
+
 using OnExpr = std::function<void(const Expr&)>;
 using OnStmt = std::function<void(const Stmt&)>;
 
@@ -137,7 +140,10 @@ TemplateFacts facts_of(const Program& program) {
       if (name == "reasoning_effort") facts.reads_effort = true;
     }
     const bool is_text = expr.kind == Expr::Kind::kLiteral && expr.value.is_string();
-    if (is_text && expr.value.bytes() == "developer") facts.knows_developers = true;
+    if (!is_text) return;
+    const std::string_view text = expr.value.bytes();
+    if (text == "developer") facts.knows_developers = true;
+    if (text.find(kShortIds) != text.npos) facts.wants_short_ids = true;
   };
   walk(program.body, on_stmt, on_expr);
   return facts;

@@ -12,6 +12,7 @@ struct TemplateFacts {
   bool tests_strings = false;  // `is string` is somewhere in it
   bool reads_tools = false, reads_documents = false;
   bool reads_effort = false;      // the variable reasoning_effort
+  bool wants_short_ids = false;   // of calls: it refuses those without nine letters and digits
   bool knows_developers = false;  // the role "developer" is somewhere in it
 };
 

@@ -249,9 +249,11 @@ class Thoughts(Case):
         self.assert_calls(choice)
 
     def test_how_many_tokens_are_thoughts(self):
-        usage = self.chat(**THINKS, **TEAL)["usage"]
-        self.assertEqual(usage["completion_tokens_details"]["reasoning_tokens"], 6 + len("</think>"))
-        self.assertEqual(usage["completion_tokens"], 6 + len("</think>") + len("teal"))
+        answer = self.chat(**THINKS, **TEAL)
+        content, usage = answer["choices"][0]["message"]["content"], answer["usage"]
+        thoughts = usage["completion_tokens_details"]["reasoning_tokens"]
+        self.assertEqual(usage["completion_tokens"] - thoughts, len(self.choice(**THINKS, **TEAL, separate_reasoning=False)["message"]["content"].split("</think>")[1]))
+        self.assertEqual((thoughts, content), (6 + len("</think>"), "teal"))
         self.assertEqual(self.chat(**SILENTLY, **TEAL)["usage"]["completion_tokens_details"]["reasoning_tokens"], 0)
 
     def test_without_thoughts(self):

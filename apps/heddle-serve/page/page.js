@@ -90,7 +90,7 @@ async function ask(side, prompt) {
     model, messages: conversation, stream: true,
     temperature: Number(find("temperature").value), max_tokens: Number(find("max-tokens").value),
   };
-  let text = "";
+  let text = "", thoughts = "";  // of a model that thinks aloud; the conversation goes on without them
   try {
     const response = await fetch("/v1/chat/completions", {
       method: "POST", headers: headers(find("api-key").value), body: JSON.stringify(body), signal: abort.signal,
@@ -98,13 +98,15 @@ async function ask(side, prompt) {
     if (!response.ok) throw new Error((await response.json()).error.message);
     for await (const message of messagesOf(response)) {
       if (message.error) throw new Error(message.error.message);
-      text += message.choices[0]?.delta?.content ?? "";
-      shown.textContent = text;
+      const delta = message.choices[0]?.delta ?? {};
+      text += delta.content ?? "";
+      thoughts += delta.reasoning ?? "";
+      shown.textContent = thoughts + (thoughts && text ? "\n\n" : "") + text;
       find(side).scrollTop = find(side).scrollHeight;
     }
   } catch (error) {
     if (error.name !== "AbortError") throw error;
-    shown.textContent = `${text} (stopped)`;
+    shown.textContent += " (stopped)";
   } finally {
     conversation.push({ role: "assistant", content: text });
   }

@@ -70,6 +70,8 @@ TEST(TemplateFacts, TellWhichVariablesAreRead) {
   EXPECT_FALSE(facts(kText).reads_documents);
   EXPECT_TRUE(facts("{% if m.role == 'developer' %}{% endif %}").knows_developers);
   EXPECT_FALSE(facts(kText).knows_developers);
+  EXPECT_TRUE(facts("{% if reasoning_effort %}{% endif %}").reads_effort);
+  EXPECT_FALSE(facts("reasoning_effort{{ m.reasoning_effort }}").reads_effort);
 }
 
 /// A hostile source: each assignment is seen a pass later than the one that follows it.
@@ -115,6 +117,23 @@ TEST(ClientMessages, ArgumentsAreObjectsWhereTheTemplateCanHaveThem) {
   const char* joins = "{{ 'x' + messages[0].tool_calls[0].function.arguments }}";
   EXPECT_EQ(render(joins, with(R"("{\"a\":  1}")").c_str()), R"(x{"a":  1})") << "as written";
   expect_invalid({"chat template, line 1"}, [&] { (void)render(joins, with("{}").c_str()); });
+}
+
+TEST(ClientMessages, IdsAreShortWhereTheTemplateRefusesOthers) {
+  constexpr const char* kMistral =
+      "{% for m in messages %}{% for t in m.tool_calls or [] %}{% if t.id | length != 9 %}"
+      "{{ raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}"
+      "{% endif %}<{{ t.id }}>{% endfor %}{{ m.tool_call_id }}{% endfor %}";
+  const auto with = [](const std::string& id) {
+    return R"([{"role": "assistant", "tool_calls": [{"id": ")" + id +
+           R"(", "function": {"name": "f", "arguments": "{}"}}]},
+               {"role": "tool", "tool_call_id": ")" +
+           id + R"(", "content": "1"}])";
+  };
+  EXPECT_EQ(render(kMistral, with("aB3456789").c_str()), "<aB3456789>aB3456789");
+  EXPECT_EQ(render(kMistral, with("call_0123456789abcdef").c_str()), "<789abcdef>789abcdef");
+  EXPECT_EQ(render(kMistral, with("call-1").c_str()), "<0000call1>0000call1");
+  EXPECT_EQ(render("{{ messages[1].tool_call_id }}", with("call_1").c_str()), "call_1");
 }
 
 TEST(ClientMessages, NoCallsAreNone) {

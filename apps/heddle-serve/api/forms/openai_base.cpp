@@ -4,6 +4,8 @@
 #include <ctime>
 #include <numeric>
 
+#include "api/answer_parts.h"
+
 namespace heddle::serve {
 namespace {
 
@@ -88,18 +90,23 @@ void OpenAiForm::add_ids(const Completion& completion, JsonObject& choice) const
 
 /// A prompt of several answers counts once, with what the first of them took from the cache.
 JsonObject OpenAiForm::usage(std::span<const Completion> rows) const {
-  int64_t prompt = 0, cached = 0, answer = 0;
+  int64_t prompt = 0, cached = 0, answer = 0, thoughts = 0;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (i % static_cast<size_t>(generation_.best_of) == 0) {
       prompt += rows[i].prompt_tokens;
       cached += rows[i].cached_tokens;
     }
     answer += std::ssize(rows[i].token_ids);
+    thoughts += count_thoughts(generation_, rows[i]);
   }
-  return {{"prompt_tokens", prompt},
-          {"completion_tokens", answer},
-          {"total_tokens", prompt + answer},
-          {"prompt_tokens_details", JsonObject{{"cached_tokens", cached}}}};
+  JsonObject usage{{"prompt_tokens", prompt},
+                   {"completion_tokens", answer},
+                   {"total_tokens", prompt + answer},
+                   {"prompt_tokens_details", JsonObject{{"cached_tokens", cached}}}};
+  if (generation_.parser.finds_reasoning) {
+    usage["completion_tokens_details"] = {{"reasoning_tokens", thoughts}};
+  }
+  return usage;
 }
 
 /// Of each prompt the n answers whose tokens are the most likely, in their order.
