@@ -185,6 +185,8 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--stream-buffer", static_cast<double>(serve.stream_buffer)},
       {"--max-buffered", static_cast<double>(serve.max_buffered)},
       {"--max-body", static_cast<double>(limits.body_bytes)},
+      {"--response-store", static_cast<double>(serve.response_store)},
+      {"--response-store-size", static_cast<double>(serve.response_store_bytes)},
   };
   const std::map<std::string, std::string> texts = {
       {"--kv-host-memory", "auto"}, {"--kv-type", "auto"},           {"--admit", "now"},
