@@ -31,6 +31,9 @@ constexpr auto kFurther = std::to_array<std::string_view>({"lora",
                                                            "bad_words",
                                                            "request_id",
                                                            "cache_salt",
+                                                           "structured_outputs",
+                                                           "thinking_token_budget",
+                                                           "chat_template",
                                                            "chat_template_kwargs",
                                                            "documents"});
 
@@ -160,15 +163,34 @@ void Translation::check_members(const json& object, const std::string& where,
   }
 }
 
-Generation Translation::read(std::span<const std::pair<std::string_view, std::string_view>> names) {
-  Generation generation = read_chat(std::move(chat_), options_);
-  for (std::string& name : generation.ignored) {
-    const auto other =
-        std::ranges::find(names, name, &std::pair<std::string_view, std::string_view>::first);
-    if (other != names.end()) name = other->second;
+Generation Translation::read(FieldNames names) {
+  try {
+    Generation generation = read_chat(std::move(chat_), options_);
+    for (std::string& name : generation.ignored) name = name_in(names, std::move(name));
+    for (const std::string& name : ignored_) add_ignored(generation.ignored, name);
+    generation.format_field = name_in(names, std::move(generation.format_field));
+    return generation;
+  } catch (const app::FieldError& error) {
+    throw error_in(names, error);
   }
-  for (const std::string& name : ignored_) add_ignored(generation.ignored, name);
-  return generation;
+}
+
+std::string name_in(FieldNames names, std::string field) {
+  for (const auto& [name, own] : names) {
+    const size_t at = field.find(name);
+    if (at != std::string::npos) field.replace(at, name.size(), own);
+  }
+  return field;
+}
+
+ApiError error_in(FieldNames names, const app::FieldError& error) {
+  std::string what = error.what();
+  const std::string field = name_in(names, error.field());
+  const size_t at = what.find(error.field());
+  if (!error.field().empty() && at != std::string::npos) {
+    what.replace(at, error.field().size(), field);
+  }
+  return bad_request(what, field);
 }
 
 void Texts::add(std::string_view text) { texts_.emplace_back(text); }

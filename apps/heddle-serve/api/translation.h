@@ -7,11 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "api/api_error.h"
 #include "api/field_table.h"
 #include "api/generation.h"
 #include "files/json_tree.h"
 #include "files/json_value.h"
 #include "options.h"
+#include "request_json/field_error.h"
 
 namespace heddle::serve {
 
@@ -24,6 +26,14 @@ struct Members {
   std::span<const std::string_view> known;      // those that are read, or say nothing
   std::span<const std::string_view> ignored{};  // accepted, without effect
 };
+
+/// What chat completions call the fields of a body: each name, and the body's own in its place.
+using FieldNames = std::span<const std::pair<std::string_view, std::string_view>>;
+
+/// "tools[0].function.name" as the body has it: "tools[0].name".
+[[nodiscard]] std::string name_in(FieldNames names, std::string field);
+/// The error of a field of the chat completion as one of the body's.
+[[nodiscard]] ApiError error_in(FieldNames names, const app::FieldError& error);
 
 /// A body on its way to that of a chat completion.
 class Translation {
@@ -47,10 +57,8 @@ class Translation {
                      const Members& members);
   void ignore(const std::string& name);
 
-  /// What the chat completion asks for. `names`: what the body calls fields that chat calls
-  /// otherwise, for the list of those that are ignored.
-  [[nodiscard]] Generation read(
-      std::span<const std::pair<std::string_view, std::string_view>> names);
+  /// What the chat completion asks for.
+  [[nodiscard]] Generation read(FieldNames names);
 
  private:
   const app::ServeOptions& options_;

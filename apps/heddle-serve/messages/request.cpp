@@ -39,6 +39,10 @@ constexpr PassiveField kHints[] = {
 };
 
 constexpr std::pair<std::string_view, std::string_view> kChatNames[] = {
+    {"response_format.json_schema", "output_config.format"},
+    {"response_format", "output_config.format"},
+    {".function.parameters", ".input_schema"},
+    {".function", ""},
     {"reasoning_effort", "output_config.effort"},
     {"thinking_token_budget", "thinking.budget_tokens"},
 };
@@ -190,7 +194,11 @@ class Reader {
     json& variables = chat()["chat_template_kwargs"];
     if (variables.is_null()) variables.emplace_object();
     check_is_object(variables, "chat_template_kwargs");
-    variables.get_object()["enable_thinking"] = request_.wants_thoughts;
+    for (const char* name : {"enable_thinking", "thinking"}) {  // what templates call it
+      if (given(variables, name) == nullptr) {
+        variables.get_object()[name] = request_.wants_thoughts;
+      }
+    }
     const json* const budget = given(*thinking, "budget_tokens");
     if (budget == nullptr) {
       if (type == "enabled") refuse_at(where, "field budget_tokens is missing");
@@ -234,6 +242,8 @@ class Reader {
 };
 
 }  // namespace
+
+FieldNames messages_names() { return kChatNames; }
 
 MessagesRequest read_messages_request(const std::string& body, const app::ServeOptions& options) {
   return Reader(options).read(body, kMessages);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "api/generation.h"
+#include "api/translation.h"
 #include "options.h"
 
 namespace heddle::serve {
@@ -13,6 +14,8 @@ struct MessagesRequest {
   bool wants_thoughts = false;  // thinking is enabled: named as ignored where the model has none
   bool hides_thoughts = false;  // blocks of thinking come without their text
 };
+
+[[nodiscard]] FieldNames messages_names();
 
 /// The body of /v1/messages, or of /v1/messages/count_tokens, whose conversation becomes that of a
 /// chat completion. Throws ApiError and heddle::Error, which name the field.

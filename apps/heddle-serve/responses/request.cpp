@@ -53,6 +53,9 @@ constexpr PassiveField kPassive[] = {
 };
 
 constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+    {"response_format.json_schema", "text.format"},
+    {"response_format", "text.format"},
+    {".function", ""},
     {"reasoning_effort", "reasoning.effort"},
     {"verbosity", "text.verbosity"},
 };
@@ -392,6 +395,8 @@ class Reader {
 };
 
 }  // namespace
+
+FieldNames responses_names() { return kNames; }
 
 ResponsesRequest read_responses(const std::string& body, const app::ServeOptions& options,
                                 ResponseStore& store, const std::string& owner) {

@@ -5,6 +5,7 @@
 #include <boost/json/object.hpp>
 
 #include "api/generation.h"
+#include "api/translation.h"
 #include "files/json_value.h"
 #include "options.h"
 #include "responses/store.h"
@@ -18,6 +19,8 @@ struct ResponsesRequest {
   bool is_stored = false;      // the response goes into the store, with
   std::string messages{};      // a JSON list: the conversation up to the answer
 };
+
+[[nodiscard]] FieldNames responses_names();
 
 /// The body of /v1/responses, whose conversation becomes that of a chat completion. What it goes on
 /// with is a response of `owner` in the store. Throws ApiError and heddle::Error, which name the

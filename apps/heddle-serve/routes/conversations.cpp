@@ -2,6 +2,7 @@
 #include <random>
 
 #include "api/api_error.h"
+#include "api/fields.h"
 #include "api/token_json.h"
 #include "messages/form.h"
 #include "messages/request.h"
@@ -9,6 +10,7 @@
 #include "responses/form.h"
 #include "responses/request.h"
 #include "routes/routes.h"
+#include "service/conversation.h"
 
 namespace heddle::serve {
 namespace {
@@ -32,17 +34,38 @@ std::string plain_id(std::string id) {
 
 }  // namespace
 
+/// render_prompt, whose errors name fields as the body does. A bound of thoughts of a model that has
+/// none is named as ignored.
+net::awaitable<void> Routes::render_named(Generation& generation, FieldNames names) {
+  const auto render = [&] {
+    for (;;) {
+      try {
+        render_conversation(service_.engine(), service_.options(), generation);
+        break;
+      } catch (const app::FieldError& error) {
+        Request& request = generation.prompts.front();
+        const bool is_bound = error.field() == "thinking_token_budget";
+        if (!is_bound || request.thinking.max_tokens < 0) throw error_in(names, error);
+        request.thinking = {};
+        add_ignored(generation.ignored, name_in(names, error.field()));
+      }
+    }
+    for (std::string& name : generation.ignored) name = name_in(names, std::move(name));
+    return true;
+  };
+  (void)co_await service_.run_on(Service::Worker::kTexts, render);
+}
+
 net::awaitable<void> Routes::responses(const HttpRequest& request, Responder& responder,
                                        RequestLog& log) {
   const std::string owner = Access::owner_of(request);
   const auto read = [&] { return read_responses(request.body, service_.options(), store_, owner); };
   ResponsesRequest asked = co_await read_body(request.body, read);
   Generation generation = asked.generation;
-  name_ignored(request, generation, responder);
   responder.forget_body();
   if (!generation.request_id.empty()) log.id = generation.request_id;
   resolve(generation, log);
-  co_await render_prompt(generation);
+  co_await render_named(generation, responses_names());
   name_ignored(request, generation, responder);
   asked.generation = generation;
   const std::string id = response_id();
@@ -88,7 +111,7 @@ net::awaitable<void> Routes::messages(const HttpRequest& request, Responder& res
   responder.forget_body();
   if (!generation.request_id.empty()) log.id = generation.request_id;
   resolve(generation, log);
-  co_await render_prompt(generation);
+  co_await render_named(generation, messages_names());
   if (asked.wants_thoughts && !generation.parser.finds_reasoning) {
     generation.ignored.emplace_back("thinking");  // the model does not think aloud
   }
@@ -105,7 +128,9 @@ net::awaitable<HttpResponse> Routes::count_tokens(const HttpRequest& http, Respo
   Generation generation = co_await read_body(http.body, read);
   name_ignored(http, generation, responder);
   Request& request = generation.prompts.front();
-  service_.names().resolve(generation.choice, request);
+  RequestLog unused;
+  resolve(generation, unused);
+  co_await render_named(generation, messages_names());
   const auto count = [&] {
     const auto tokenizer = service_.engine().tokenizer(request);
     const JsonObject answer{{"input_tokens", tokenizer->tokenize(request).size()}};
