@@ -188,7 +188,7 @@ class Chat(ClientCase):
 
 
 class Responses(ClientCase):
-    options = (*ClientCase.options, "--responses-store", "4")
+    options = (*ClientCase.options, "--response-store", "4")
 
     @classmethod
     def setUpClass(cls):
