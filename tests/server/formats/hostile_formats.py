@@ -2,7 +2,7 @@
 import json
 import pathlib
 
-CORPUS = pathlib.Path(__file__).resolve().parents[1] / "corpus/formats"
+CORPUS = pathlib.Path(__file__).resolve().parents[2] / "corpus/formats"
 INTEGER = {"type": "integer"}
 FIELDS = {"s": "json", "r": "regex", "g": "grammar", "l": "grammar", "t": "structural_tag"}  # of structured_outputs, by the corpus' letter
 

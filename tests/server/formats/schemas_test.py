@@ -5,6 +5,8 @@ Needs python/requirements-server.txt; without those packages it says so and ends
 import concurrent.futures
 import json
 import os
+import pathlib
+import sys
 
 try:
     import jsonschema
@@ -13,7 +15,9 @@ except ImportError as error:
     raise SystemExit(77)
 
 from schema_cases import PROMISED, REFUSED, Schemas
-from serve_case import Case, main
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from serve_case import Case, main  # noqa: E402
 
 NUM_ANSWERS = int(os.environ.get("HEDDLE_TEST_ANSWERS", 2000))
 LONGEST = 400  # tokens of an answer

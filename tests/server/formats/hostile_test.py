@@ -1,10 +1,14 @@
 """Formats of answers that are hostile: each is answered or refused within seconds, and holds up no one else."""
 import json
+import pathlib
+import sys
 import threading
 import time
 
 from hostile_formats import large, small
-from serve_case import Case, main
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from serve_case import Case, main  # noqa: E402
 
 PLAIN = {"model": "a1", "prompt": "ab", "max_tokens": 8, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
 SECONDS = 8  # of the processor for one request

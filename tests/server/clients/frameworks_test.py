@@ -13,12 +13,10 @@ try:
     from llama_index.core.llms import ChatMessage
     from llama_index.core.tools import FunctionTool
     from llama_index.llms.openai_like import OpenAILike
-    from client_case import ADAPTER, ASK, BAD_FORMAT, HELLO, MODEL, NAMED, WEATHER, WEATHER_SCHEMA, ClientCase, Person, Weather
+    from client_case import ADAPTER, ASK, BAD_FORMAT, HELLO, MODEL, NAMED, WEATHER, WEATHER_SCHEMA, ClientCase, Person, Weather, main
 except ImportError as error:
     print(f"left out: {error}")
     raise SystemExit(77)
-
-from serve_case import main
 
 QUESTION = ASK[0]["content"]
 FORMAT = {"type": "json_schema", "json_schema": {"name": "weather", "strict": True, "schema": WEATHER_SCHEMA}}
@@ -26,7 +24,7 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "weather", "strict": Tr
 
 class LlamaIndex(ClientCase):
     def model(self, name=MODEL, **more):
-        return OpenAILike(model=name, api_base=f"{self.url}/v1", api_key="none", is_chat_model=True, is_function_calling_model=True, temperature=0,
+        return OpenAILike(model=name, api_base=f"{self.url}/v1", api_key="none", is_chat_model=True, is_function_calling_model=True, strict=True, temperature=0,
                           max_retries=0, context_window=2048, max_tokens=more.pop("max_tokens", 200), **more)
 
     def test_text(self):

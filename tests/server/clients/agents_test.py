@@ -12,13 +12,12 @@ try:
     from pydantic_ai import Agent, ModelHTTPError, NativeOutput, ToolOutput, capture_run_messages
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
-    from client_case import ADAPTER, BAD_SCHEMA, BASE, MODEL, WEATHER, ClientCase, Person, Weather
+    from client_case import ADAPTER, BAD_SCHEMA, BASE, MODEL, WEATHER, ClientCase, Person, Weather, main
 except ImportError as error:
     print(f"left out: {error}")
     raise SystemExit(77)
 
-from serve_case import main
-
+EXTRACT, EXTRACTED = "Extract as JSON: Daniel Lindt, 58, lives in Osaka.", '{"name": "Daniel Lindt", "age": 58, "city": "Osaka"}'
 QUESTION = "Ada is 36 years old. How is the weather in Paris?"
 
 
@@ -40,25 +39,23 @@ class OpenaiAgents(ClientCase):
 
     def agent(self, model, **more):
         settings = agents.ModelSettings(temperature=0, max_tokens=200, **more.pop("settings", {}))
-        return agents.Agent(name="helper", instructions="Help.", model=model, model_settings=settings, **more)
+        return agents.Agent(name="helper", instructions=more.pop("instructions", "Help."), model=model, model_settings=settings, **more)
 
-    def run_agent(self, agent, stream):
+    def run_agent(self, agent, stream, question=QUESTION):
         """(the run's result, kinds of its events)"""
         async def streamed():
-            result = agents.Runner.run_streamed(agent, QUESTION, max_turns=3)
+            result = agents.Runner.run_streamed(agent, question, max_turns=3)
             kinds = [event.type async for event in result.stream_events()]
             return result, kinds
         if stream:
             return self.loop.run(streamed())
-        return self.loop.run(agents.Runner.run(agent, QUESTION, max_turns=3)), []
+        return self.loop.run(agents.Runner.run(agent, question, max_turns=3)), []
 
     def test_text(self):
-        for model in self.models():
-            agent = self.agent(model, settings={})
-            agent.model_settings.max_tokens = 8
-            texts = [self.run_agent(agent, stream)[0].final_output for stream in (False, True)]
-            self.assertTrue(texts[0])
-            self.assertEqual(texts[0], texts[1])
+        for model in self.models(ADAPTER):  # it has learnt to end
+            agent = self.agent(model, instructions=None)
+            for stream in (False, True):
+                self.assertEqual(self.run_agent(agent, stream, EXTRACT)[0].final_output, EXTRACTED)
 
     def test_output_type(self):
         for model in self.models():

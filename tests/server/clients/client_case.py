@@ -1,6 +1,6 @@
 """What the tests with clients of others share: a server on the demo's model with the demo's adapters, and what they ask it for.
 
-  python3 tests/server/clients_X_test.py HEDDLE [TEST...]      (HEDDLE_MODEL names the model)
+  python3 tests/server/clients/X_test.py HEDDLE [TEST...]      (HEDDLE_MODEL names the model)
 
 The model has 135M weights: it calls no tool and writes no JSON of its own accord, so grammars force both. The answers mean little;
 what counts is that each client takes them for what they are. All bounds are small, so that every answer ends by itself.
@@ -8,15 +8,18 @@ what counts is that each client takes them for what they are. All bounds are sma
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 import unittest
 from typing import Literal, Optional
 
 from pydantic import BaseModel, Field
 
-from serve_case import Server
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from serve_case import Server, main  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 BASE, ADAPTER = "demo", "person-json"
 MODEL = "caller"  # an adapter whose template has calls of tools, which the model's own has not
 TEMPLATE = """{%- if tools -%}
