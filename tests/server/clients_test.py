@@ -74,8 +74,7 @@ class Clients(Case):
             response_format={"type": "text"}, tools=[], functions=[], parallel_tool_calls=True, logit_bias={}, stop=None, seed=None, audio=None)
         self.assertEqual(raw.parse().choices[0].message.content, plain.choices[0].message.content)
         self.assertEqual(set(raw.headers["x-heddle-ignored"].split(", ")),
-                         {"service_tier", "reasoning_effort", "verbosity", "store", "metadata", "prompt_cache_key", "safety_identifier", "user",
-                          "parallel_tool_calls"})
+                         {"service_tier", "reasoning_effort", "verbosity", "store", "metadata", "prompt_cache_key", "safety_identifier", "user"})
         # The client's own message, as agents send it back, and the roles that it has.
         history = [{"role": "developer", "content": "Be brief."}, *CHAT, plain.choices[0].message.model_dump(),
                    {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},

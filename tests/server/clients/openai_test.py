@@ -255,12 +255,14 @@ class Responses(ClientCase):
         with self.assertRaises(openai.NotFoundError):
             self.responses.create(model="none", input="Hi")
         for fields in ({"text": {"format": {"type": "json_schema", "name": "bad", "schema": BAD_FORMAT["json_schema"]["schema"]}}},
-                       {"tools": [{"type": "web_search"}]}, {"temperature": -1}, {"input": [{"type": "nothing"}]},
+                       {"tools": [{"type": "web_search"}]}, {"input": [{"type": "nothing"}]},
                        {"tools": [self.tool], "tool_choice": {"type": "function", "name": "other"}}):
             for stream in (False, True):
                 with self.assertRaises(openai.BadRequestError) as caught:
                     list(self.responses.create(**{"model": MODEL, "input": "Hi", "stream": stream, **fields}))
                 self.assertTrue(re.match(r"[a-z_]+", caught.exception.param or ""), (fields, caught.exception))
+        with self.assertRaises(openai.BadRequestError):
+            self.responses.create(model=MODEL, input="Hi", temperature=-1)
         with self.assertRaises((openai.NotFoundError, openai.BadRequestError)):
             self.responses.create(model=MODEL, input="Hi", previous_response_id="resp_none")
 
