@@ -23,11 +23,12 @@ PROMISED = {
     "pattern": {"type": "string", "pattern": "^[a-c]{2,3}-\\d+$"}, "pattern with alternatives": {"type": "string", "pattern": "^(ab|c?d|\\w)x{1,3}$"},
     "pattern of a dot": {"type": "string", "pattern": "^.{1,3}$"}, "pattern without ASCII": {"type": "string", "pattern": "^é[^a]{1,2}$"},
     "pattern of many": {"type": "string", "pattern": "^[^a]{0,200}$"}, "pattern with quotes": {"type": "string", "pattern": "^a[\"\\\\]{1,2}b$"},
+    "pattern with a length": {"type": "string", "pattern": "^a*$", "maxLength": 2},
     "date": {"type": "string", "format": "date"}, "time": {"type": "string", "format": "time"}, "date-time": {"type": "string", "format": "date-time"},
     "uuid": {"type": "string", "format": "uuid"}, "ipv4": {"type": "string", "format": "ipv4"},
     "integer from": {"type": "integer", "minimum": -3}, "integer to": {"type": "integer", "maximum": 13}, "integer between": {"type": "integer", "minimum": -13, "maximum": 205},
     "integer within": {"type": "integer", "exclusiveMinimum": 3, "exclusiveMaximum": 6}, "integer of 64 bits": {"type": "integer", "minimum": -2**63, "maximum": 2**63 - 1},
-    "multiple": {"type": "integer", "multipleOf": 7}, "multiple between": {"type": "integer", "multipleOf": 5, "minimum": 3, "maximum": 21},
+    "multiple": {"type": "integer", "multipleOf": 7}, "multiple from": {"type": "integer", "multipleOf": 5, "minimum": 3}, "multiple between": {"type": "integer", "multipleOf": 5, "minimum": 3, "maximum": 21},
     "number from": {"type": "number", "minimum": 1.5}, "number between": {"type": "number", "minimum": -2.5, "maximum": 1.25},
     "number within": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}, "number of tenths": {"type": "number", "minimum": 0.1, "maximum": 0.3},
     "array": {"type": "array", "items": INTEGER, "minItems": 1, "maxItems": 3}, "array of none": {"type": "array", "items": STRING, "maxItems": 0},
@@ -67,8 +68,8 @@ REFUSED = [
     ("minimum", {"$ref": "#/$defs/x", "minimum": 5, "$defs": {"x": {"type": "integer"}}}), ("$dynamicRef", {"$dynamicRef": "#x"}),
     ("required", closed({"a": INTEGER}, "z")), ("pattern", {"type": "string", "pattern": "^(?!a).*$"}), ("pattern", {"type": "string", "pattern": "a^b"}),
     ("pattern", {"type": "string", "pattern": "(a"}), ("pattern", {"type": "string", "pattern": "(a)\\1"}), ("pattern", {"type": "string", "pattern": "^\\bа$"}),
-    ("pattern", {"type": "string", "pattern": "^a*$", "maxLength": 2}), ("format", {"type": "string", "format": "date", "maxLength": 2}),
-    ("format", {"type": "string", "format": "nothing"}), ("multipleOf", {"type": "number", "multipleOf": 0.5}), ("multipleOf", {"type": "integer", "multipleOf": 5, "minimum": 3}),
+    ("format", {"type": "string", "format": "date", "maxLength": 2}),
+    ("format", {"type": "string", "format": "nothing"}), ("multipleOf", {"type": "number", "multipleOf": 0.5}), 
     ("multipleOf", {"type": "integer", "multipleOf": 1.5}), ("minimum", {"type": "number", "minimum": 1e-9, "maximum": 2e-9}), ("minimum", {"type": "integer", "minimum": 5, "maximum": 4}),
     ("minLength", {"type": "string", "minLength": -1}), ("minLength", {"type": "string", "minLength": 3, "maxLength": 2}), ("maxItems", {"type": "array", "maxItems": -1}),
     ("patternProperties", {"type": "object", "patternProperties": {"a": INTEGER, "b": STRING}, "additionalProperties": False}),
@@ -156,3 +157,69 @@ class Schemas:
             self.defs[name] = self.one(depth)
             self.unfinished.discard(name)
         return {"$ref": f"#/$defs/{name}"}
+
+
+class WildSchemas(Schemas):
+    """Schemas of any keywords beside one another, whether or not a grammar can hold answers to them."""
+
+    TYPES = ["string", "integer", "number", "boolean", "null", "array", "object"]
+
+    def one(self, depth):
+        if depth >= 3:
+            return super().one(depth)
+        choose, chance = self.random.choice, lambda part: self.random.random() < part
+        types = self.random.sample(self.TYPES, self.random.choice([1, 1, 1, 2, 3]))
+        schema = {"type": types[0] if len(types) == 1 else types} if chance(0.9) else {}
+        if "string" in types:
+            schema |= choose([self.text(), {"maxLength": 4}, {**self.text(), "maxLength": 5}, {"pattern": "b", "maxLength": 4}, {"pattern": "^x|y$", "maxLength": 3}])
+        if "integer" in types or "number" in types:
+            schema |= choose([self.integer(), self.number(), {"minimum": 3, "exclusiveMinimum": 2.5, "maximum": 7.5}, {**self.integer(), "multipleOf": choose([2, 7, 0.5])}])
+        if "array" in types:
+            schema |= choose([self.array(depth + 1), self.tuple(depth + 1), {"items": self.one(depth + 1), "maxItems": 2, "uniqueItems": chance(0.5)},
+                              {"prefixItems": [self.one(depth + 1)], "maxItems": 2}, {"contains": {"const": 1}, "maxItems": 2}])
+        if "object" in types:
+            schema |= self.wild_object(depth + 1)
+        schema["type"] = types[0] if len(types) == 1 else types
+        if chance(0.1):
+            del schema["type"]
+        if chance(0.15):
+            schema |= choose([self.values(), self.value(), self.any(depth + 1), {"oneOf": [self.one(depth + 1), self.one(depth + 1)]},
+                              {"allOf": [self.one(depth + 1), self.one(depth + 1)]}, {"not": self.value()}, {"allOf": [self.one(depth + 1)]}])
+        if chance(0.1):
+            schema = {choose(["oneOf", "anyOf", "allOf"]): [self.one(depth + 1) for _ in range(self.random.randint(1, 3))], **({} if chance(0.7) else schema)}
+        return schema
+
+    def wild_object(self, depth):
+        choose, chance = self.random.choice, lambda part: self.random.random() < part
+        names = self.random.sample(self.NAMES, self.random.randint(0, 3))
+        schema = {"properties": {name: self.one(depth) for name in names}, "required": [name for name in [*names, "a"] if chance(0.4)], "maxProperties": 3}
+        schema |= choose([{}, {}, {"additionalProperties": False}, {"additionalProperties": self.one(depth)}, {"additionalProperties": True},
+                          {"unevaluatedProperties": False}])
+        if chance(0.3):
+            schema |= choose([{"minProperties": 1}, {"minProperties": 2}, {"maxProperties": 1}, {"propertyNames": {"maxLength": 2}}, {"propertyNames": {"enum": ["a", "b"]}},
+                              {"patternProperties": {"^[a-b]$": self.one(depth)}}, {"patternProperties": {"a": self.one(depth), "^.?$": self.one(depth)}},
+                              {"dependentRequired": {"a": ["b"]}}, {"if": {"required": ["a"]}, "else": {"required": ["b"]}}])
+        return schema
+
+
+class Patterns:
+    """Patterns by chance, with what some dialects have and others have not."""
+
+    ATOMS = ["a", "b", "é", "\\d", "\\w", "\\s", "\\S", "\\W", "\\D", ".", "[a-c]", "[^a]", "[\\w-]", "[^\\s\"]", "\"", "\\\\", "\\.", "\\n", "\\u0041", "\\x41", "[^\\W_]",
+             "[α-ω]", "(?:ab|c)", "(a|)", "(x)", "^", "$", "\\b", "(?=a)", "\\p{L}", "[]a]", "-", "]", "{", "\\0", "\\1", "[\\]]", "[a\\]b]", "\\Z", "[\\b]", "[^\\x00-\\x7f]"]
+    TIMES = ["", "", "", "*", "+", "?", "{2}", "{1,3}", "{0,2}", "{2,}", "*?", "{,2}", "{130}", "++"]
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+
+    def schema(self):
+        pattern = self.pattern(0)
+        return {"type": "string", "pattern": f"^{pattern}$" if self.random.random() < 0.6 else pattern}
+
+    def pattern(self, depth):
+        parts = []
+        for _ in range(self.random.randint(1, 4)):
+            simple = depth > 1 or self.random.random() < 0.8
+            atom = self.random.choice(self.ATOMS) if simple else f"({self.random.choice(['', '?:'])}{self.pattern(depth + 1)})"
+            parts.append(atom + (self.random.choice(self.TIMES) if atom not in "^$" else ""))
+        return "".join(parts) + (f"|{self.pattern(depth + 1)}" if self.random.random() < 0.2 else "")
