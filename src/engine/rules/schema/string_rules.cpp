@@ -26,9 +26,7 @@ std::string pattern_of_format(std::string_view name) {
       R"(([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,6})?(Z|[+-]([01]\d|2[0-3]):[0-5]\d))";
   const std::string of_day = R"((T(\d{1,6}H(\d{1,6}M(\d{1,6}S)?)?|\d{1,6}M(\d{1,6}S)?|\d{1,6}S)))";
   const std::string byte = R"((25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d))";
-  const std::string label = "[A-Za-z0-9]([A-Za-z0-9-]{0,40}[A-Za-z0-9])?";
-  const std::string last_label = "[A-Za-z]([A-Za-z0-9-]{0,20}[A-Za-z0-9])?";
-  const std::string host = "(" + label + "\\.){0,3}" + last_label;
+  const std::string label = "[A-Za-z0-9]+(-[A-Za-z0-9]+)*";
   const std::string atom = "[A-Za-z0-9_+-]+";
   const std::string hex = "[0-9a-fA-F]";
   const std::string in_uri = "([A-Za-z0-9._~!$&()*+,;=:@-]|%" + hex + "{2})";
@@ -40,7 +38,10 @@ std::string pattern_of_format(std::string_view name) {
            "?|" + of_day + ")";
   }
   if (name == "email") return atom + "(\\." + atom + ")*@(" + label + "\\.){1,3}[A-Za-z]{2,12}";
-  if (name == "hostname") return host;
+  if (name == "hostname") {
+    const std::string rest = "([A-Za-z0-9-]{0,22}[A-Za-z0-9])?";
+    return "([A-Za-z0-9]" + rest + "\\.){0,3}[A-Za-z]" + rest;
+  }
   if (name == "ipv4") return byte + "(\\." + byte + "){3}";
   if (name == "ipv6") {
     const std::string group = hex + "{1,4}";
@@ -53,8 +54,8 @@ std::string pattern_of_format(std::string_view name) {
   }
   if (name == "uuid") return hex + "{8}(-" + hex + "{4}){3}-" + hex + "{12}";
   if (name == "uri") {
-    return "[A-Za-z][A-Za-z0-9+.-]{0,15}://" + host + R"((:\d{1,4})?)" + "(/" + in_uri + "*)*" +
-           "(\\?(" + in_uri + "|/)*)?(#" + in_uri + "*)?";
+    return "[A-Za-z][A-Za-z0-9+.-]{0,15}://(" + label + "\\.)*" + label + R"((:\d{1,4})?)" + "(/" +
+           in_uri + "*)*" + "(\\?(" + in_uri + "|/)*)?(#" + in_uri + "*)?";
   }
   return "";
 }

@@ -9,10 +9,13 @@ namespace {
 
 using Kind = TextPattern::Kind;
 
-/// Repeats of a character that may be left out are a rule each up to here: each has a mask of all
-/// tokens, some 7 ms at 49k of them when the format is compiled. Above, the grammar library counts,
-/// which takes as long for each of the last tokens of an answer that uses its room up.
-constexpr int64_t kMaxChain = 48;
+/// Repeats of a character are a rule each up to here: each has a mask of all tokens, some 7 ms at
+/// 49k of them when the format is compiled. Above, the grammar library counts, which takes as long
+/// for each of the last tokens of an answer that uses its room up.
+constexpr int64_t kMaxChain = 32, kMaxOptionalChain = 8;
+/// Names that are not those of properties differ from them in the first so many characters: each
+/// has a rule with a mask of all tokens.
+constexpr size_t kMaxNameDepth = 4;
 
 /// Characters that stand for themselves in a string.
 const CharSet kPlain = CharSet({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).complement();
@@ -51,6 +54,13 @@ std::vector<std::string> escapes_of(const CharSet& set) {
   return escapes;
 }
 
+/// Whether the grammar library counts the characters of a repeat.
+bool is_counted(const TextPattern& pattern) {
+  return pattern.kind == Kind::kRepeat && pattern.parts.front().kind == Kind::kClass &&
+         pattern.max != TextPattern::kNoEnd && pattern.max > kMaxChain &&
+         pattern.max - pattern.min > kMaxOptionalChain;
+}
+
 }  // namespace
 
 GrammarRules::Rule TextRules::rest_of(const TextPattern& pattern) { return build(pattern, end()); }
@@ -73,16 +83,48 @@ GrammarRules::Rule TextRules::build(const TextPattern& pattern, Rule next) {
   switch (pattern.kind) {
     case Kind::kClass: return character(pattern.set, next, -1);
     case Kind::kRepeat: return repeat(pattern, next);
-    case Kind::kSequence:
-      for (auto part = pattern.parts.rbegin(); part != pattern.parts.rend(); ++part) {
-        next = build(*part, next);
-      }
-      return next;
+    case Kind::kSequence: return sequence(pattern.parts, next);
     case Kind::kAlternatives: break;
   }
   std::vector<GrammarRules::Sequence> alternatives;
   for (const TextPattern& part : pattern.parts) alternatives.push_back({build(part, next)});
   return rules_.make(std::move(alternatives));
+}
+
+GrammarRules::Rule TextRules::sequence(std::span<const TextPattern> parts, Rule next) {
+  while (!parts.empty()) {
+    const TextPattern& last = parts.back();
+    parts = parts.first(parts.size() - 1);
+    if (!is_counted(last)) {
+      next = build(last, next);
+      continue;
+    }
+    // Parts of a fixed length count, too: tokens that go from them into what is counted have no
+    // place in a mask that is made before.
+    size_t num_fixed = 0;
+    while (num_fixed < parts.size()) {
+      const TextPattern& part = parts[parts.size() - 1 - num_fixed];
+      if (part.shortest() != part.longest()) break;
+      ++num_fixed;
+    }
+    next = counted(parts.last(num_fixed), last, next);
+    parts = parts.first(parts.size() - num_fixed);
+  }
+  return next;
+}
+
+/// Parts of a fixed length and a repeat, in all of at most so many characters; what the answer has
+/// as an escape counts as what it is written with.
+GrammarRules::Rule TextRules::counted(std::span<const TextPattern> before,
+                                      const TextPattern& repeat, Rule next) {
+  const TextPattern& part = repeat.parts.front();
+  int64_t max = repeat.max;
+  for (const TextPattern& fixed : before) max += fixed.shortest();
+  Rule rule = characters(part.set, rules_.make({{}}));
+  for (int64_t i = 0; i < repeat.min; ++i) rule = build(part, rule);
+  const Rule bounded = rules_.make({{sequence(before, rule)}});
+  rules_.bound(bounded, max);
+  return rules_.make({{bounded, next}});
 }
 
 /// One character of the set, then `next`; or `otherwise`, where that is a rule.
@@ -110,19 +152,8 @@ GrammarRules::Rule TextRules::characters(const CharSet& set, Rule next) {
   return rule;
 }
 
-/// Up to so many of the set, then `next`.
-GrammarRules::Rule TextRules::at_most(const CharSet& set, int64_t count, Rule next) {
-  if (count <= kMaxChain) {
-    Rule rule = next;
-    for (int64_t i = 0; i < count; ++i) rule = character(set, rule, next);
-    return rule;
-  }
-  const Rule bounded = rules_.make({{characters(set, rules_.make({{}}))}});
-  rules_.bound(bounded, count);
-  return rules_.make({{bounded, next}});
-}
-
 GrammarRules::Rule TextRules::repeat(const TextPattern& pattern, Rule next) {
+  if (is_counted(pattern)) return counted({}, pattern, next);
   const TextPattern& given = pattern.parts.front();
   const bool may_be_empty = given.shortest() == 0;
   const TextPattern part = may_be_empty ? without_empty(given) : given;
@@ -137,7 +168,7 @@ GrammarRules::Rule TextRules::repeat(const TextPattern& pattern, Rule next) {
       rules_.add(rule, {build(part, rule)});
     }
   } else if (part.kind == Kind::kClass) {
-    rule = at_most(part.set, pattern.max - min, next);
+    for (int64_t i = min; i < pattern.max; ++i) rule = character(part.set, rule, next);
   } else {
     for (int64_t i = min; i < pattern.max; ++i) {
       rule = rules_.make({{build(part, rule)}, {next}});
@@ -151,23 +182,27 @@ GrammarRules::Rule TextRules::rest_of_other_names(const std::vector<std::string>
   struct Node {
     std::map<uint32_t, size_t> children{};
     bool is_name = false;
+    bool is_beginning = false;  // of a longer name
   };
   std::vector<Node> nodes(1);  // a tree of the names; children come after their parents
   for (const std::string& name : names) {
     const std::vector<uint32_t> characters = characters_of(name);
     if (!std::ranges::all_of(characters, [](uint32_t c) { return kPlain.has(c); })) continue;
     size_t node = 0;
-    for (const uint32_t character : characters) {
+    for (const uint32_t character :
+         std::span(characters).first(std::min(characters.size(), kMaxNameDepth))) {
       const auto [child, is_new] = nodes[node].children.emplace(character, nodes.size());
       node = child->second;
       if (is_new) nodes.emplace_back();
     }
     nodes[node].is_name = true;
+    nodes[node].is_beginning |= characters.size() > kMaxNameDepth;
   }
   const Rule any = rules_.make({{class_of(kPlain) + '*', end()}});
   std::vector<Rule> made(nodes.size(), -1);
   for (size_t i = nodes.size(); i-- > 0;) {
     made[i] = rules_.make();
+    if (nodes[i].is_beginning) continue;
     CharSet others = kPlain;
     for (const auto& [character, child] : nodes[i].children) {
       const CharSet set({{character, character}});

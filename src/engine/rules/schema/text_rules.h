@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -19,7 +20,8 @@ class TextRules {
 
   /// The string after its opening quote. Throws Error where it takes too many rules.
   [[nodiscard]] GrammarRules::Rule rest_of(const TextPattern& pattern);
-  /// The same of any text of printable characters without escapes but those in `names`.
+  /// The same of any text of printable characters without escapes that differs from all `names` in
+  /// its first four characters.
   [[nodiscard]] GrammarRules::Rule rest_of_other_names(const std::vector<std::string>& names);
 
  private:
@@ -29,7 +31,9 @@ class TextRules {
   [[nodiscard]] Rule repeat(const TextPattern& pattern, Rule next);
   [[nodiscard]] Rule character(const CharSet& set, Rule next, Rule otherwise);
   [[nodiscard]] Rule characters(const CharSet& set, Rule next);
-  [[nodiscard]] Rule at_most(const CharSet& set, int64_t count, Rule next);
+  [[nodiscard]] Rule sequence(std::span<const TextPattern> parts, Rule next);
+  [[nodiscard]] Rule counted(std::span<const TextPattern> before, const TextPattern& repeat,
+                             Rule next);
   [[nodiscard]] size_t id_of(const CharSet& set);
 
   /// A set as strings of JSON have it.
