@@ -9,9 +9,12 @@ import re
 
 from serve_case import Case, main
 
+RESPONSES, MESSAGES = "/v1/responses", "/v1/messages"
 COMPLETE, CHAT, LORAX, TOKENIZE, DETOKENIZE = "/v1/completions", "/v1/chat/completions", "/generate", "/tokenize", "/detokenize"
 BODIES = {COMPLETE: {"model": "a0", "prompt": "ab", "max_tokens": 1},
           CHAT: {"model": "a0", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 1},
+          RESPONSES: {"model": "a0", "input": "ab", "max_output_tokens": 1, "truncation": "auto"},
+          MESSAGES: {"model": "a0", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 1},
           LORAX: {"inputs": "ab"}, TOKENIZE: {"prompt": "ab"}, DETOKENIZE: {"tokens": [1]}}
 # A template that does not read documents refuses them.
 SHOWS_DOCUMENTS = {"chat_template": "{{ documents | length }}{{ messages[0].content }}"}
@@ -54,6 +57,10 @@ SIZES = [
     ("documents", lambda n: [{"text": "a"}] * n, 1024, [CHAT]), ("chat_template_kwargs", pairs, 65536, [CHAT]),
     ("chat_template", lambda n: "a{#" + "x" * (n - 5) + "#}", 262144, [CHAT]),
     ("tokens", tokens, 262144, [DETOKENIZE]),
+    ("instructions", TEXT, 262144, [RESPONSES]), ("metadata", pairs, 65536, [RESPONSES]), ("cache_salt", TEXT, 1024, [RESPONSES, MESSAGES]),
+    ("input", lambda n: [{"role": "user", "content": "a"}] * n, 300, [RESPONSES]), ("stop_sequences", texts, 16, [MESSAGES]),
+    ("messages", lambda n: [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}] * (n // 2) + [
+        {"role": "user", "content": "a"}] * (n % 2), 300, [MESSAGES]),
 ]
 # field, the bound of its number, one beyond it, the fields that it needs; for routes.
 NUMBERS = [
@@ -67,7 +74,7 @@ NUMBERS = [
 ]
 LORAX_FIELDS = [("stop", texts, 16), ("stop", TEXT, 1024), ("best_of", int, 16), ("return_k_alternatives", int, 20)]
 # What holds a name is refused within its bound as well: there is no such adapter.
-NAMES = [("model", COMPLETE, {}), ("adapter_id", COMPLETE, {}), ("model", TOKENIZE, {}), ("adapter_id", DETOKENIZE, {})]
+NAMES = [("model", RESPONSES, {}), ("model", MESSAGES, {}), ("model", COMPLETE, {}), ("adapter_id", COMPLETE, {}), ("model", TOKENIZE, {}), ("adapter_id", DETOKENIZE, {})]
 
 
 class Bounds(Case):
@@ -127,6 +134,7 @@ class Bounds(Case):
         self.assertEqual((status, "lora_path has 4097 bytes, at most 4096" in text), (400, True), text)
 
     def test_entries_of_lists(self):
+        self.refused(MESSAGES, {**BODIES[MESSAGES], "stop_sequences": ["a", "x" * 1025]}, "stop_sequences[1]", 1024, 1025)
         for field in ("stop", "bad_words"):
             self.passes(COMPLETE, {**BODIES[COMPLETE], field: ["a", "x" * 1024]}, field)
             self.refused(COMPLETE, {**BODIES[COMPLETE], field: ["a", "x" * 1025]}, f"{field}[1]", 1024, 1025)
@@ -136,6 +144,9 @@ class Bounds(Case):
             self.refused(path, {**BODIES[path], field: pairs(65537)}, field, 65536, 65537)
         for field in ("response_format", "guided_json", "structural_tag"):
             self.refused(COMPLETE, {**BODIES[COMPLETE], field: pairs(262145)}, field, 262144, 262145)
+        for field in ("text", "output_config"):
+            path = RESPONSES if field == "text" else MESSAGES
+            self.refused(path, {**BODIES[path], field: pairs(262145)}, field, 262144, 262145)
         many = {f"f{i}": 1 for i in range(1025)}
         self.refused(COMPLETE, many, "the request", 1024, 1025)
 
@@ -176,7 +187,7 @@ class Bounds(Case):
             self.assertIn(field, table)
         numbers = {int(number.replace(",", "")) for number in re.findall(r"\b[\d,]*\d\b", section)}
         for field, _, bound, _ in SIZES:
-            if field not in ("messages", "logit_bias"):  # this server has options of its own for these
+            if field not in ("messages", "input", "logit_bias"):  # this server has options of its own for these
                 self.assertIn(bound, numbers, field)
 
 

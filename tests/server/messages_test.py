@@ -7,6 +7,7 @@ import pathlib
 import tempfile
 
 from serve_case import Case, events, main
+from tools_test import write_models
 
 PATH, COUNT = "/v1/messages", "/v1/messages/count_tokens"
 USER = [{"role": "user", "content": "hello"}]
@@ -18,7 +19,7 @@ def text_of(answer):
     return "".join(block["text"] for block in answer["content"] if block["type"] == "text")
 
 
-class Messages(Case):
+class Asking(Case):
     def ask(self, status=200, path=PATH, **fields):
         body = {**ASK, **fields}
         got, answer = self.server.post(path, {name: value for name, value in body.items() if value is not ...}, headers=VERSION)
@@ -45,6 +46,8 @@ class Messages(Case):
         self.assertEqual(status, {"invalid_request_error": 400, "not_found_error": 404, "authentication_error": 401,
                                   "request_too_large": 413, "permission_error": 403}[kind])
 
+
+class Messages(Asking):
     def test_an_answer_is_that_of_a_chat_completion(self):
         for model in ("base", "a0", "a1"):
             chat = self.chat(USER, model=model)
@@ -160,6 +163,127 @@ class Keys(Case):
             self.assertEqual(status, wanted, headers)
             if status == 401:
                 self.assertEqual(answer["error"]["type"], "authentication_error")
+
+
+def tool(name, strict=True, **properties):
+    return {"name": name, "description": "A tool.", "strict": strict, "input_schema": {
+        "type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}}
+
+
+NOW, ADD = tool("now", zone={"enum": ["UTC"]}), tool("add", a={"enum": [1, 2]}, b={"enum": [3]})
+CALL = {"max_tokens": 300, "temperature": 1.5, "seed": 7, "ignore_eos": ..., "tools": [NOW, ADD], "thinking": {"type": "disabled"},
+        "tool_choice": {"type": "any", "disable_parallel_tool_use": True}}
+THINK = {"thinking": {"type": "enabled", "budget_tokens": 6}}
+SCHEMA = {"format": {"type": "json_schema", "schema": {**NOW["input_schema"]}}}
+
+
+class Agents(Asking):
+    """On a model whose template has tools and thoughts; the grammar makes it call them."""
+
+    @classmethod
+    def write_models(cls, folder):
+        write_models(folder)
+
+    def streamed(self, **fields):
+        """The message of a stream as a client puts it together."""
+        told = self.stream(**{name: value for name, value in fields.items() if value is not ...})
+        message, grown, is_open = {**told[0]["message"]}, [], False
+        for event in told[1:]:
+            kind = event["type"]
+            if kind == "content_block_start":
+                self.assertEqual((event["index"], is_open), (len(message["content"]), False))
+                message["content"].append(event["content_block"])
+                is_open, block = True, event["content_block"]
+                if block["type"] == "tool_use":
+                    self.assertEqual(block["input"], {})
+                grown.append("")
+            if kind == "content_block_delta":
+                self.assertEqual((event["index"], is_open), (len(grown) - 1, True))
+                delta = event["delta"]
+                kind = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "partial_json", "signature_delta": "signature"}
+                value = delta[kind[delta["type"]]]
+                if delta["type"] == "input_json_delta":
+                    grown[-1] += value
+                else:
+                    block[kind[delta["type"]]] += value
+            if kind == "content_block_stop":
+                is_open = False
+                if block["type"] == "tool_use":
+                    block["input"] = json.loads(grown[-1])
+            if kind == "message_delta":
+                message.update(event["delta"], usage=event["usage"])
+        self.assertFalse(is_open)
+        self.assertEqual([event["type"] for event in told[-2:]], ["message_delta", "message_stop"])
+        return message
+
+    @staticmethod
+    def bare(message):
+        """Without what is drawn at random, and what the prefix cache may have had."""
+        content = [{name: value for name, value in block.items() if name not in ("id", "signature")} for block in message["content"]]
+        usage = {name: message["usage"][name] for name in ("output_tokens", "output_tokens_details")}
+        return {**message, "id": "", "content": content, "usage": usage}
+
+    def both(self, **fields):
+        answer = self.ask(**{**CALL, **fields})
+        self.assertEqual(self.bare(answer), self.bare(self.streamed(**{**CALL, **fields, "ignore_eos": False})))
+        return answer
+
+    def test_calls(self):
+        for choice, names in ((CALL["tool_choice"], {"now", "add"}), ({"type": "tool", "name": "add", "disable_parallel_tool_use": True}, {"add"})):
+            for seed in range(3):
+                answer = self.both(tool_choice=choice, seed=seed)
+                call, = answer["content"]
+                self.assertEqual((call["type"], answer["stop_reason"]), ("tool_use", "tool_use"))
+                self.assertIn(call["name"], names)
+                self.assertIn(call["input"], [{"zone": "UTC"}, {"a": 1, "b": 3}, {"a": 2, "b": 3}])
+                self.assertRegex(call["id"], "^toolu_[0-9a-f]{24}$")
+
+    def test_thoughts_then_a_call(self):
+        answer = self.both(**THINK)
+        self.assertEqual([block["type"] for block in answer["content"]], ["thinking", "tool_use"])
+        self.assertTrue(answer["content"][0]["thinking"] and answer["content"][0]["signature"])
+        self.assertEqual(answer["usage"]["output_tokens_details"]["thinking_tokens"], 6 + len("</think>"))
+        hidden = self.both(thinking={**THINK["thinking"], "display": "omitted"})
+        self.assertEqual(hidden["content"][0]["thinking"], "")
+        self.assertTrue(hidden["content"][0]["signature"])
+
+    def test_thoughts_then_a_schema(self):
+        answer = self.both(**THINK, tools=..., tool_choice=..., output_config=SCHEMA)
+        self.assertEqual([block["type"] for block in answer["content"]], ["thinking", "text"])
+        self.assertEqual(json.loads(text_of(answer)), {"zone": "UTC"})
+        self.assertEqual(answer["stop_reason"], "end_turn")
+        answer = self.both(tools=..., tool_choice=..., output_config=SCHEMA)
+        self.assertEqual(json.loads(text_of(answer)), {"zone": "UTC"})
+
+    def test_an_answer_that_is_cut_off(self):
+        answer = self.both(max_tokens=30)
+        self.assertEqual(answer["stop_reason"], "max_tokens")
+
+    def test_results_go_back(self):
+        first = self.ask(**{**CALL, **THINK})
+        call = first["content"][1]
+        for content in ("12:00", [{"type": "text", "text": "12:00"}], ...):
+            result = {"type": "tool_result", "tool_use_id": call["id"], "content": content}
+            messages = [*USER, {"role": "assistant", "content": first["content"]},
+                        {"role": "user", "content": [{name: value for name, value in result.items() if value is not ...}]}]
+            answer = self.ask(messages=messages, tools=CALL["tools"], tool_choice={"type": "none"})
+            self.assertEqual(answer["stop_reason"], "max_tokens")
+            counted = self.ask(path=COUNT, max_tokens=..., temperature=..., ignore_eos=..., messages=messages, tools=CALL["tools"])
+            self.assertEqual(counted["input_tokens"], answer["usage"]["input_tokens"] + answer["usage"]["cache_read_input_tokens"])
+        self.assert_refused(400, "invalid_request_error", "results", self.ask(400, messages=messages[:2]))
+
+    def test_a_model_without_thoughts(self):
+        status, headers, text = self.server.request("POST", PATH, {**ASK, **THINK, "model": "a2"}, VERSION)
+        self.assertEqual(status, 200, text)
+        self.assertEqual(set(headers["X-Heddle-Ignored"].split(", ")), {"thinking", "thinking.budget_tokens"})
+
+    def test_errors_have_the_names_of_this_api(self):
+        for what, fields in (("tools[1].name", {"tools": [NOW, NOW]}), ("tool_choice.name", {"tool_choice": {"type": "tool", "name": "later"}}),
+                             ("output_config", {"tools": ..., "tool_choice": ..., "output_config": {
+                                 "format": {"type": "json_schema", "schema": {"type": "none"}}}})):
+            answer = self.ask(400, **{**CALL, **fields})
+            self.assert_refused(400, "invalid_request_error", what if what != "output_config" else "format", answer)
+            self.assertNotIn("response_format", answer["error"]["message"])
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import threading
 
 from serve_case import Case, events, main
+from tools_test import write_models
 
 PATH = "/v1/responses"
 ASK = {"input": "hello", "max_output_tokens": 6, "temperature": 0, "ignore_eos": True}
@@ -218,6 +219,144 @@ class Stored(Asking):
         small = self.ask()
         self.assertEqual((self.get(small)[0], self.get(large[-1])[0]), (200, 200))
         self.assert_alive()
+
+
+def function(name, strict=True, **properties):
+    schema = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {"type": "function", "name": name, "description": "A tool.", "parameters": schema, "strict": strict}
+
+
+NOW, ADD = function("now", zone={"enum": ["UTC"]}), function("add", a={"enum": [1, 2]}, b={"enum": [3]})
+CALL = {"input": "hello", "max_output_tokens": 300, "temperature": 1.5, "seed": 7, "ignore_eos": ..., "tools": [NOW, ADD], "tool_choice": "required",
+        "parallel_tool_calls": False, "chat_template_kwargs": {"thinking": False}}
+THINK = {**CALL, "chat_template_kwargs": {"thinking": True}, "thinking_token_budget": 6}
+SCHEMA = {"type": "object", "properties": {"zone": {"enum": ["UTC"]}}, "required": ["zone"], "additionalProperties": False}
+
+
+class Agents(Asking):
+    """On a model whose template has tools and thoughts; the grammar makes it call them."""
+
+    options = ("--response-store", "10")
+
+    @classmethod
+    def write_models(cls, folder):
+        write_models(folder)
+
+    def streamed(self, **fields):
+        """The output of a stream as its events have it one by one, which is that of its end."""
+        told = self.stream(**{name: value for name, value in fields.items() if value is not ...})
+        items, deltas = [], {}
+        for event in told:
+            kind = event["type"].removeprefix("response.")
+            if kind == "output_item.added":
+                self.assertEqual(event["output_index"], len(items))
+                items.append(None)
+            if kind == "output_item.done":
+                self.assertEqual(event["output_index"], len(items) - 1, "one item at a time")
+                items[-1] = event["item"]
+            if kind.endswith(".delta"):
+                deltas[event["output_index"]] = deltas.get(event["output_index"], "") + event["delta"]
+        self.assertEqual(told[-1]["response"]["output"], items)
+        for i, item in enumerate(items):
+            whole = item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"]
+            self.assertEqual(deltas.get(i, ""), whole)
+        return told[-1]["response"]
+
+    @staticmethod
+    def bare(output):
+        """Without what is drawn at random."""
+        return [{name: value for name, value in item.items() if name not in ("id", "call_id")} for item in output]
+
+    def both(self, **fields):
+        answer = self.ask(ignore_eos=..., **{name: value for name, value in fields.items() if value is not ...})
+        streamed = self.streamed(**{**fields, "ignore_eos": False})
+        self.assertEqual(self.bare(answer["output"]), self.bare(streamed["output"]))
+        self.assertEqual(answer["usage"]["output_tokens_details"], streamed["usage"]["output_tokens_details"])
+        return answer
+
+    def test_calls(self):
+        for choice, names in (("required", {"now", "add"}), ({"type": "function", "name": "add"}, {"add"}),
+                              ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "now"}]}, {"now"})):
+            for seed in range(3):
+                answer = self.both(**{**CALL, "tool_choice": choice, "seed": seed})
+                self.assertEqual(answer["status"], "completed")
+                call, = answer["output"]
+                self.assertEqual(call["type"], "function_call")
+                self.assertIn(call["name"], names)
+                self.assertIn(json.loads(call["arguments"]), [{"zone": "UTC"}, {"a": 1, "b": 3}, {"a": 2, "b": 3}])
+                self.assertRegex(call["call_id"], "^call_[0-9a-f]{24}$")
+                self.assertEqual(answer["tool_choice"], choice)
+                self.assertEqual([tool["name"] for tool in answer["tools"]], ["now", "add"])
+
+    def test_several_calls_are_items_of_their_own(self):
+        answer = self.both(**{**CALL, "parallel_tool_calls": True, "max_output_tokens": 900})
+        self.assertEqual({item["type"] for item in answer["output"][:-1]} or {"function_call"}, {"function_call"}, "the last may be cut off")
+        self.assertEqual(len({item["id"] for item in answer["output"]}), len(answer["output"]))
+
+    def test_thoughts_then_a_call(self):
+        answer = self.both(**THINK)
+        self.assertEqual([item["type"] for item in answer["output"]], ["reasoning", "function_call"])
+        thoughts = answer["output"][0]
+        self.assertEqual((thoughts["summary"], thoughts["content"][0]["type"]), ([], "reasoning_text"))
+        self.assertEqual(answer["usage"]["output_tokens_details"]["reasoning_tokens"], 6 + len("</think>"))
+
+    def test_thoughts_then_a_schema(self):
+        fields = {**THINK, "tools": ..., "tool_choice": ..., "parallel_tool_calls": ...,
+                  "text": {"format": {"type": "json_schema", "name": "zone", "schema": SCHEMA, "strict": True}}}
+        answer = self.both(**fields)
+        self.assertEqual([item["type"] for item in answer["output"]], ["reasoning", "message"])
+        self.assertEqual(json.loads(self.text(answer)), {"zone": "UTC"})
+        self.assertEqual(answer["text"], fields["text"])
+        answer = self.ask(ignore_eos=..., max_output_tokens=30, text={"format": {"type": "json_object"}})
+        self.assertRegex(self.text(answer), r"^\s*{")
+
+    def test_log_probabilities_are_of_the_text_alone(self):
+        fields = {**THINK, "tools": ..., "tool_choice": ..., "parallel_tool_calls": ..., "include": ["message.output_text.logprobs"],
+                  "structured_outputs": {"choice": ["teal"]}}
+        answer = self.both(**fields)
+        part = answer["output"][1]["content"][0]
+        self.assertEqual((part["text"], "".join(token["token"] for token in part["logprobs"])[-4:]), ("teal", "teal"))
+        self.assertLessEqual(len(part["logprobs"]), 4)
+
+    def test_a_conversation_with_a_tool_through_the_store(self):
+        first = self.ask(**CALL)
+        call, = first["output"]
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "12:00"}
+        fields = {"tools": CALL["tools"], "tool_choice": "none", "chat_template_kwargs": CALL["chat_template_kwargs"]}
+        stored = self.ask(input=[result], previous_response_id=first["id"], **fields)
+        sent = self.ask(input=[item("user", "hello"), *first["output"], result], **fields)
+        self.assertEqual(self.text(stored), self.text(sent))
+        self.assertEqual(stored["usage"]["input_tokens"], sent["usage"]["input_tokens"])
+        self.assertGreater(stored["usage"]["input_tokens"], first["usage"]["input_tokens"])
+
+    def test_errors_have_the_names_of_this_api(self):
+        wrong = {**NOW, "parameters": "{}"}
+        for place, fields in (("tools[0].parameters", {"tools": [wrong]}), ("tools[1].name", {"tools": [NOW, NOW]}),
+                              ("tool_choice.name", {"tool_choice": {"type": "function", "name": "later"}}),
+                              ("text.format", {"tools": ..., "tool_choice": ..., "text": {
+                                  "format": {"type": "json_schema", "name": "a", "schema": {"type": "none"}}}}),
+                              ("text.format.schema", {"text": {"format": {"type": "json_schema", "name": "a", "schema": 5}}})):
+            with self.subTest(place=place, fields=fields):
+                error = self.ask(400, **{**CALL, **fields})["error"]
+                self.assertEqual(error["param"], place, error)
+                self.assertNotIn("response_format", error["message"])
+        headers = self.server.request("POST", PATH, {**ASK, "reasoning": {"effort": "low"}, "model": "a2"})[1]
+        self.assertEqual(headers["X-Heddle-Ignored"], "reasoning.effort")
+
+    def test_adapters_of_several_forms_at_once(self):
+        names, got = ["base", "a0", "a1"] * 3, {}
+        alone = {name: self.bare(self.ask(model=name, **CALL)["output"]) for name in set(names)}
+
+        def run(i):
+            got[i] = self.bare(self.ask(model=names[i], **CALL)["output"])
+
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(len(names))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for i, name in enumerate(names):
+            self.assertEqual(got[i], alone[name])
 
 
 if __name__ == "__main__":

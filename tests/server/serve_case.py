@@ -135,9 +135,14 @@ class Case(unittest.TestCase):
     num_adapters = 4
 
     @classmethod
+    def write_models(cls, folder):
+        """Where they are others than Server writes."""
+
+    @classmethod
     def setUpClass(cls):
         temporary = tempfile.TemporaryDirectory()
         cls.addClassCleanup(temporary.cleanup)
+        cls.write_models(pathlib.Path(temporary.name))
         cls.server = Server(temporary.name, *cls.options, num_adapters=cls.num_adapters)
         cls.addClassCleanup(cls.server.stop)
 

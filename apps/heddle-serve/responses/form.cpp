@@ -1,5 +1,6 @@
 #include "responses/form.h"
 
+#include <algorithm>
 #include <ctime>
 #include <optional>
 #include <utility>
@@ -76,11 +77,11 @@ class ResponsesForm final : public AnswerForm {
     const Completion& answer = rows.front();
     has_ended_early_ = answer.finish_reason != FinishReason::kStop;
     if (has_logprobs() && request_.generation.parses()) {
-      take_by_token(answer);
-    } else {
-      if (has_logprobs()) add_logprobs(answer_span(answer), *answer.token_texts);
-      for (const PartChange& change : parts_.push(answer.text)) (void)told(change);
+      add_by_token(answer);
+    } else if (has_logprobs()) {
+      add_logprobs(answer_span(answer), *answer.token_texts);
     }
+    for (const PartChange& change : parts_.push(answer.text)) (void)told(change);
     for (const PartChange& change : parts_.finish()) (void)told(change);
     (void)tell_empty();
     std::string text = files::json_text(whole_response(answer));
@@ -109,25 +110,72 @@ class ResponsesForm final : public AnswerForm {
   void add_logprobs(const TokenSpan& tokens, const TokenTexts& texts) {
     const TokenNames names{.texts = texts, .are_ids = request_.generation.returns_token_names};
     const auto num_tops = static_cast<size_t>(request_.generation.top_logprobs);
-    for (json& entry : chat_logprobs(tokens, names, num_tops)) pending_.push_back(std::move(entry));
+    JsonArray entries = chat_logprobs(tokens, names, num_tops);
+    for (size_t i = 0; i < entries.size(); ++i) {
+      waiting_.push_back({std::string(texts.bytes(tokens.ids[i])), std::move(entries[i])});
+    }
   }
 
   /// A whole answer with several parts: which of them a token belongs to shows where it is pushed.
-  /// The text of a stop string is not part of it.
-  void take_by_token(const Completion& answer) {
+  void add_by_token(const Completion& answer) {
     const TokenSpan all = answer_span(answer);
     const size_t tops = all.ids.empty() ? 0 : all.top_ids.size() / all.ids.size();
-    std::string_view rest = answer.text;
+    AnswerParts parts(request_.generation);
+    const auto take = [&](const std::vector<PartChange>& changes) {
+      for (const PartChange& change : changes) {
+        logprobs_.resize(std::max(logprobs_.size(), change.part + 1));
+        const bool is_text = parts.parts()[change.part].kind == PartKind::kText;
+        if (is_text && change.kind == Change::kGrows) (void)take_logprobs(change);
+      }
+    };
     for (size_t i = 0; i < all.ids.size(); ++i) {
       add_logprobs({all.ids.subspan(i, 1), all.logprobs.subspan(i, 1),
                     all.top_ids.subspan(i * tops, tops), all.top_logprobs.subspan(i * tops, tops)},
                    *answer.token_texts);
-      const std::string_view bytes = answer.token_texts->bytes(all.ids[i]);
-      if (!rest.starts_with(bytes)) continue;
-      rest.remove_prefix(bytes.size());
-      for (const PartChange& change : parts_.push(bytes)) (void)told(change);
+      take(parts.push(answer.token_texts->bytes(all.ids[i])));
     }
-    for (const PartChange& change : parts_.push(rest)) (void)told(change);
+    take(parts.finish());
+    waiting_.clear();
+  }
+
+  /// Those of the tokens that a growing text comes of, which its part gets, too. Where there are
+  /// marks around texts, the text is the last that they have.
+  JsonArray take_logprobs(const PartChange& change) {
+    JsonArray& all = logprobs_[change.part];
+    size_t begin = 0, end = std::string::npos;
+    if (request_.generation.parses()) {
+      const size_t place = all.empty() ? last_place_of(change.added) : 0;
+      if (place != std::string::npos) begin = place, end = place + num_bytes(change.added);
+    }
+    JsonArray tokens;
+    size_t at = 0, num_taken = 0;
+    for (Waiting& token : waiting_) {
+      if (at >= end) break;
+      at += token.bytes.size();
+      ++num_taken;
+      if (at > begin || token.bytes.empty()) tokens.push_back(std::move(token.entry));
+    }
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(num_taken));
+    all.insert(all.end(), tokens.begin(), tokens.end());
+    return tokens;
+  }
+
+  /// Of the text in the bytes of the tokens that wait.
+  [[nodiscard]] size_t last_place_of(const std::string& text) const {
+    std::string bytes;
+    for (const Waiting& token : waiting_) bytes += token.bytes;
+    return bytes.rfind(text);
+  }
+
+  /// Of tokens whose text it is: what is no UTF-8 has become U+FFFD, of three bytes.
+  static size_t num_bytes(std::string_view text) {
+    constexpr std::string_view kReplaced = "\xEF\xBF\xBD";
+    size_t count = text.size();
+    for (size_t at = text.find(kReplaced); at != std::string_view::npos;
+         at = text.find(kReplaced, at + kReplaced.size())) {
+      count -= kReplaced.size() - 1;
+    }
+    return count;
   }
 
   /// OpenAI's clients look for a message: an answer without a token has an empty one.
@@ -208,8 +256,6 @@ class ResponsesForm final : public AnswerForm {
 
   std::string told_growth(const PartChange& change, const AnswerPart& part,
                           const JsonObject& place) {
-    JsonArray tokens =
-        take_pending(part.kind == PartKind::kText ? &logprobs_[change.part] : nullptr);
     JsonObject fields = place;
     fields["delta"] = change.added;
     if (part.kind == PartKind::kCall) {
@@ -219,20 +265,13 @@ class ResponsesForm final : public AnswerForm {
     if (part.kind == PartKind::kThoughts) {
       return event("response.reasoning_text.delta", std::move(fields));
     }
-    fields["logprobs"] = std::move(tokens);
+    fields["logprobs"] = take_logprobs(change);
     return event("response.output_text.delta", std::move(fields));
-  }
-
-  /// Those that wait, which `all` gets, too.
-  JsonArray take_pending(JsonArray* all) {
-    JsonArray tokens = std::exchange(pending_, {});
-    if (all != nullptr) all->insert(all->end(), tokens.begin(), tokens.end());
-    return tokens;
   }
 
   std::string told_end(size_t i, const AnswerPart& part, const JsonObject& place) {
     // Tokens without a text of their own: what a stop string has cut off.
-    if (!request_.generation.parses()) (void)take_pending(&logprobs_[i]);
+    if (!request_.generation.parses()) (void)take_logprobs({.kind = Change::kGrows, .part = i});
     std::string bytes;
     JsonObject fields = place;
     if (part.kind == PartKind::kCall) {
@@ -314,7 +353,11 @@ class ResponsesForm final : public AnswerForm {
   AnswerParts parts_;
   std::vector<JsonArray> logprobs_;  // of each part's tokens
   const AnswerPart no_part_{};       // the text of an answer without a token
-  JsonArray pending_;                // log-probabilities of tokens whose text has not come
+  struct Waiting {
+    std::string bytes;
+    json entry;
+  };
+  std::vector<Waiting> waiting_;  // log-probabilities of tokens whose text has not come
   int64_t sequence_number_ = 0;
   bool is_open_ = false, is_empty_ = false, has_ended_early_ = false;
 };
