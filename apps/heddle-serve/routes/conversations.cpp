@@ -34,8 +34,8 @@ std::string plain_id(std::string id) {
 
 }  // namespace
 
-/// render_prompt, whose errors name fields as the body does. A bound of thoughts of a model that has
-/// none is named as ignored.
+/// render_prompt, whose errors name fields as the body does. A bound of thoughts, where the model
+/// has none, is named as ignored.
 net::awaitable<void> Routes::render_named(Generation& generation, FieldNames names) {
   const auto render = [&] {
     for (;;) {

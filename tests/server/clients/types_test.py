@@ -1,16 +1,21 @@
 """Answers, streams and errors of the Responses and Messages APIs as the types of the official clients have them, in strict mode.
 
-  python3 tests/server/strict_types_test.py HEDDLE [TEST...]
+  python3 tests/server/clients/types_test.py HEDDLE [TEST...]
 """
 import functools
 import json
+import pathlib
+import sys
 
 from anthropic.types import Message, MessageTokensCount, RawMessageStreamEvent
 from anthropic.types.shared import ErrorResponse
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
-from serve_case import Case, events, main
-from tools_test import write_models
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from serve_case import Case, events, main  # noqa: E402
+from tools_test import write_models  # noqa: E402
 
 USER = [{"role": "user", "content": "hello"}]
 RESPONSE = {"input": "hello", "max_output_tokens": 6, "temperature": 0, "ignore_eos": True}
