@@ -23,7 +23,9 @@ ApiError error_of(const Completion& completion, const ServedNames& names,
   const std::string what = names.without_folders(completion.error);
   ApiError error = engine_error(completion.error_code, what);
   const bool is_of_format = error.status() == 400 && what.starts_with("format");
-  return is_of_format ? bad_request(what, generation.format_field) : error;
+  if (!is_of_format) return error;
+  // Where no field asks for a format, the tools do: for the calls that the answer may have.
+  return bad_request(what, generation.format_field.empty() ? "tools" : generation.format_field);
 }
 
 HttpResponse stream_head() {
