@@ -1,6 +1,7 @@
 #include "engine/runner/sampler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/options/request_check.h"
 #include "engine/rows/scheduler.h"
@@ -116,16 +117,28 @@ void Sampler::draw_rows(const ExecContext& ctx, int64_t first, int64_t last,
   }
 }
 
-/// Log-probabilities are the model's own.
+/// Log-probabilities are the model's own. Neighbours of one width are scored in one call where any
+/// of them needs it: the others get the bits that they have.
 void Sampler::score_adjusted(const ExecContext& ctx, const StepSchedule& step,
                              const StepLogits& logits) {
-  for (const RowStep& row : step.rows) {
-    const int64_t begin = row.logits_begin, count = row.num_logits;
-    const bool is_adjusted = row.sequence->adjustment != nullptr || row.sequence->mask != nullptr;
-    if (!is_adjusted || count == 0) continue;
+  int64_t begin = 0, end = 0;
+  bool needs = false;
+  const auto score = [&] {
+    const int64_t count = end - begin;
+    if (!std::exchange(needs, false)) return;
     token_logprobs(ctx, logprobs().narrow(0, begin, count), {}, {}, logits.of(begin, count),
                    drawn().narrow(0, begin, count));
+  };
+  for (const RowStep& row : step.rows) {
+    if (row.num_logits == 0) continue;
+    if (logits.widths(row.logits_begin) != logits.widths(begin)) {
+      score();
+      begin = row.logits_begin;
+    }
+    end = row.logits_begin + row.num_logits;
+    needs = needs || row.sequence->adjustment != nullptr || row.sequence->mask != nullptr;
   }
+  score();
 }
 
 void Sampler::compute_reports(const ExecContext& ctx, const StepSchedule& step,

@@ -160,7 +160,7 @@ class Schemas:
 
 
 class WildSchemas(Schemas):
-    """Schemas of any keywords beside one another, whether or not a grammar can hold answers to them."""
+    """Schemas of any keywords next to one another, whether or not a grammar can hold answers to them."""
 
     TYPES = ["string", "integer", "number", "boolean", "null", "array", "object"]
 

@@ -20,7 +20,7 @@ class TextRules {
 
   /// The string after its opening quote. Throws Error where it takes too many rules.
   [[nodiscard]] GrammarRules::Rule rest_of(const TextPattern& pattern);
-  /// The same of any text of printable characters without escapes that differs from all `names` in
+  /// As above, of any text of printable characters without escapes that differs from all `names` in
   /// its first four characters.
   [[nodiscard]] GrammarRules::Rule rest_of_other_names(const std::vector<std::string>& names);
 
