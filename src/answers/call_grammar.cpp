@@ -13,8 +13,6 @@ using files::Json;
 using files::JsonArray;
 using files::JsonObject;
 
-constexpr int kMaxBlanks = 32;  // one after another within JSON, as in formats without marks
-
 Json tag_between(std::string begin, Json content, std::string_view end) {
   return JsonObject{
       {"type", "tag"}, {"begin", std::move(begin)}, {"content", std::move(content)}, {"end", end}};
@@ -81,8 +79,7 @@ JsonArray beginnings(const CallForm& form, const std::vector<GrammarTool>& tools
 Json json_schema_tag(const Json& schema) {
   const bool any = schema.is_bool() && schema.get_bool();
   return JsonObject{{"type", "json_schema"},
-                    {"json_schema", any ? Json(JsonObject{{"type", "object"}}) : schema},
-                    {"max_whitespace_cnt", kMaxBlanks}};
+                    {"json_schema", any ? Json(JsonObject{{"type", "object"}}) : schema}};
 }
 
 Json calls_alone(ToolFormat format, const std::vector<GrammarTool>& tools, bool is_single) {
