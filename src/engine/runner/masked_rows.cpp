@@ -28,17 +28,19 @@ void MaskedRows::reserve(Device device, int64_t num_rows, int64_t num_tokens) {
 }
 
 TensorView MaskedRows::mask(const ExecContext& ctx, const StepSchedule& step, TensorView logits) {
+  const auto has_mask = [](const RowStep& row) {
+    return row.num_logits > 0 && row.sequence->mask != nullptr;
+  };
+  if (std::ranges::none_of(step.rows, has_mask)) return logits;
   masks_.clear();
   sequences_.clear();
   indices_.assign(static_cast<size_t>(logits.size(0)), -1);
   for (const RowStep& row : step.rows) {
-    RowMask* const mask = row.sequence->mask.get();
-    if (mask == nullptr || row.num_logits == 0) continue;
+    if (!has_mask(row)) continue;
     indices_[static_cast<size_t>(row.logits_begin)] = static_cast<int32_t>(masks_.size());
-    masks_.push_back(mask);
+    masks_.push_back(row.sequence->mask.get());
     sequences_.push_back(row.sequence);
   }
-  if (masks_.empty()) return logits;
   const auto num_words = static_cast<size_t>(ceil_div(logits.size(1), int64_t{32}));
   words_.assign(masks_.size() * num_words, 0);
   parallel_for(ctx, std::ssize(masks_), 1, [&](int64_t begin, int64_t end) {
