@@ -187,7 +187,7 @@ class Bash(Case):
                 ("heddle generate --threads ", []),
                 ("heddle generate hello", []),
                 ("heddle generate -- --to", []),
-                ("heddle -h generate --js", ["--json"]),
+                ("heddle -h generate --js", ["--json", "--json-schema"]),
                 ("heddle help r", ["resume", "rows"]),
                 ("heddle help ge", ["generate"]),
                 ("heddle completion ", shells),

@@ -187,6 +187,11 @@ TEST_F(FormatsTest, WhatIsWrongIsNamed) {
   Engine engine = FormatsTest::engine();
   EXPECT_THAT(error_of(engine, {.kind = Kind::kRegex, .source = "a("}),
               ::testing::StartsWith("format"));
+  for (const char* pattern : {"a^b", "a\\Z", "a(?=b)", "(?!a)b"}) {
+    EXPECT_THAT(error_of(engine, {.kind = Kind::kRegex, .source = pattern}),
+                ::testing::StartsWith("format"))
+        << pattern;
+  }
   EXPECT_THAT(error_of(engine, {.kind = Kind::kGrammar, .source = "root ::= other"}),
               ::testing::HasSubstr("other"));
   EXPECT_THAT(error_of(engine, {.kind = Kind::kJsonSchema, .source = "{"}),
@@ -230,6 +235,7 @@ TEST_F(FormatsTest, AHostileGrammarHoldsUpNoOtherRequest) {
 TEST_F(FormatsTest, ThoughtsHaveALimit) {
   Engine engine = FormatsTest::engine();
   Request request = FormatsTest::request(5, {}, 60);
+  request.ignore_end = true;  // which may come before
   request.thinking = {.max_tokens = 11, .end = "</t>"};
   const Completion answer = run_all(engine, {request}).front();
   const size_t end = answer.text.find("</t>");
@@ -237,6 +243,7 @@ TEST_F(FormatsTest, ThoughtsHaveALimit) {
   EXPECT_EQ(answer.token_ids[11], '<');
   request.thinking.begin = "<t>";  // with which this answer does not begin
   EXPECT_EQ(run_all(engine, {request}).front().text.find("</t>"), std::string::npos);
+  request.ignore_end = false;
   request.thinking = {.max_tokens = 0, .end = "</t>"};
   request.format = {.kind = Kind::kRegex, .source = "[a-z]*</t>(yes|no)"};
   const std::string text = run_all(engine, {request}).front().text;

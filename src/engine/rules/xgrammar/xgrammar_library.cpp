@@ -11,13 +11,25 @@
 #include "files/json_tree.h"
 #include "files/json_value.h"
 
+namespace {
+
+constexpr int kWarning = 2;  // the library's level
+
+/// What the library warns of first while it compiles: something in the format that it leaves out.
+thread_local std::string* first_warning = nullptr;
+
+}  // namespace
+
 namespace xgrammar {
 
 void LogFatalImpl(const std::string& /*file*/, int /*line*/, const std::string& message) {
   throw heddle::Error(heddle::ErrorCode::kInvalidArgument, message);
 }
-void LogMessageImpl(const std::string& /*file*/, int /*line*/, int /*level*/,
-                    const std::string& /*message*/) {}  // libraries log nothing
+void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level,
+                    const std::string& message) {
+  if (level < kWarning || first_warning == nullptr) return;
+  if (first_warning->empty()) *first_warning = message;
+}
 
 }  // namespace xgrammar
 
@@ -147,7 +159,15 @@ std::shared_ptr<const CompiledFormat> compile(const TokenSet& token_set,
   xgrammar::SetMaxRecursionDepth(kMaxDepth);
   const auto& info = static_cast<const XgrammarTokenSet&>(token_set).info;
   xgrammar::GrammarCompiler compiler(info, 1, false);
-  return std::make_shared<XgrammarFormat>(compiler.CompileGrammar(grammar_of(format, info)));
+  std::string warning;
+  first_warning = &warning;
+  const auto forget = std::unique_ptr<void, void (*)(void*)>(
+      &warning, [](void* /*warning*/) { first_warning = nullptr; });
+  auto compiled =
+      std::make_shared<XgrammarFormat>(compiler.CompileGrammar(grammar_of(format, info)));
+  // Nothing that a format says is left out in silence.
+  HEDDLE_CHECK(warning.empty(), warning);
+  return compiled;
 }
 
 }  // namespace heddle::grammar
