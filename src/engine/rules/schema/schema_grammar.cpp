@@ -38,8 +38,8 @@ void replace_schemas(Json& part, size_t depth) {
     if (style != nullptr && !files::is_text(*style, "json")) return;
     for (const auto& member : *object) {
       const std::string_view key = member.key();
-      const bool is_known = key == "type" || key == "json_schema" || key == "style" ||
-                            key == "max_whitespace_cnt";
+      const bool is_known =
+          key == "type" || key == "json_schema" || key == "style" || key == "max_whitespace_cnt";
       HEDDLE_CHECK(is_known, "the structural tag's json_schema has a field \"", key,
                    "\", which is not supported");
     }
