@@ -192,6 +192,8 @@ TEST_F(FormatsTest, WhatIsWrongIsNamed) {
                 ::testing::StartsWith("format"))
         << pattern;
   }
+  EXPECT_THAT(error_of(engine, {.kind = Kind::kLark, .source = "start: %json {}"}),
+              ::testing::HasSubstr("%json"));
   EXPECT_THAT(error_of(engine, {.kind = Kind::kGrammar, .source = "root ::= other"}),
               ::testing::HasSubstr("other"));
   EXPECT_THAT(error_of(engine, {.kind = Kind::kJsonSchema, .source = "{"}),

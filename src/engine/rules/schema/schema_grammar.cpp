@@ -35,7 +35,10 @@ void replace_schemas(Json& part, size_t depth) {
                          (type == nullptr || files::is_text(*type, "json_schema"));
   if (is_schema) {
     const Json* const style = object->if_contains("style");
-    if (style != nullptr && !files::is_text(*style, "json")) return;
+    if (style != nullptr && !files::is_text(*style, "json")) {
+      (void)grammar_of(*schema);  // refuses what the library would leave out
+      return;
+    }
     for (const auto& member : *object) {
       const std::string_view key = member.key();
       const bool is_known =
@@ -63,6 +66,9 @@ AnswerFormat without_schemas(const AnswerFormat& format) {
     result = {.kind = Kind::kGrammar, .source = grammar_of(JsonObject{{"type", "object"}})};
   } else if (format.kind == Kind::kJsonSchema) {
     result = {.kind = Kind::kGrammar, .source = schema_grammar(format.source)};
+  } else if (format.kind == Kind::kLark) {
+    HEDDLE_CHECK(format.source.find("%json") == std::string::npos,
+                 "the grammar has %json, which is not supported; give the schema as json_schema");
   } else if (format.kind == Kind::kStructuralTag &&
              format.source.find("json_schema") != std::string::npos) {
     files::JsonTree tag = files::parse_json(format.source, "the structural tag", kLimits);
