@@ -11,10 +11,9 @@
 namespace heddle::grammar {
 namespace {
 
-struct TextFormat {
-  std::string_view name;
-  std::string pattern;
-};
+/// What zod writes next to the format "email", whose addresses here all fit it.
+constexpr std::string_view kEmailOfZod =
+    R"(^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$)";
 
 /// What is sure to be of the format, and all that people write of it but leap days, years of zeros
 /// and the like.
@@ -60,47 +59,63 @@ std::string pattern_of_format(std::string_view name) {
   return "";
 }
 
+TextPattern format_pattern(const files::Json& format, const SchemaPlace& place) {
+  if (!format.is_string()) refuse(place, "no string");
+  const std::string pattern = pattern_of_format(files::text_of(format));
+  if (pattern.empty()) {
+    refuse(place, files::quote(files::text_of(format)) +
+                      ", which is not supported: expected date, time, date-time, duration, "
+                      "email, hostname, ipv4, ipv6, uuid or uri");
+  }
+  return parse_pattern("^(" + pattern + ")$");
+}
+
+TextPattern given_pattern(const files::Json& pattern, const SchemaPlace& place) {
+  if (!pattern.is_string()) refuse(place, "no string");
+  try {
+    return parse_pattern(files::text_of(pattern));
+  } catch (const PatternFault& fault) {
+    refuse(place, std::string("not supported: it has ") + fault.what());
+  }
+}
+
 }  // namespace
 
 GrammarRules::Sequence SchemaRules::string(const JsonObject& schema, const SchemaPlace& place) {
   const int64_t min = count_of(schema, place, "minLength", 0);
   const int64_t max = count_of(schema, place, "maxLength", TextPattern::kNoEnd);
   if (min > max) refuse(place.at("minLength"), "above maxLength");
-  const Json* const pattern = schema.if_contains("pattern");
-  const Json* const format = schema.if_contains("format");
-  const bool has_lengths = schema.contains("minLength") || schema.contains("maxLength");
-  if (pattern == nullptr && format == nullptr && !has_lengths) return {"string"};
-  TextPattern texts = repeat_of(one_of(CharSet::all()), min, max);
-  if (format != nullptr || pattern != nullptr) {
-    const std::string_view keyword = format != nullptr ? "format" : "pattern";
-    const SchemaPlace here = place.at(keyword);
-    const Json& given = schema.at(keyword);
-    if (!given.is_string()) refuse(here, "no string");
-    if (format != nullptr && pattern != nullptr) {
-      refuse(here, "not supported together with \"pattern\"");
-    }
-    std::string source(files::text_of(given));
-    if (format != nullptr) {
-      source = pattern_of_format(source);
-      if (source.empty()) {
-        refuse(here, files::quote(files::text_of(given)) +
-                         ", which is not supported: expected date, time, date-time, duration, "
-                         "email, hostname, ipv4, ipv6, uuid or uri");
-      }
-      source = "^(" + source + ")$";
-    }
-    try {
-      texts = parse_pattern(source);
-    } catch (const PatternFault& fault) {
-      refuse(here, std::string("not supported: it has ") + fault.what());
-    }
-    if (has_lengths && !restrict_length(texts, min, max)) {
-      const char* const other = schema.contains("maxLength") ? "maxLength" : "minLength";
-      refuse(here, std::string("not supported together with \"") + other +
-                       "\", which cuts more than one repeat of a character in it");
-    }
+  std::vector<TextPattern> all;  // that a text has to fit
+  if (const Json* const format = schema.if_contains("format")) {
+    all.push_back(format_pattern(*format, place.at("format")));
   }
-  return {literal("\""), texts_.rest_of(texts)};
+  if (const Json* const pattern = schema.if_contains("pattern")) {
+    const bool is_implied = !all.empty() && files::is_text(schema.at("format"), "email") &&
+                            files::is_text(*pattern, kEmailOfZod);
+    if (!is_implied) all.push_back(given_pattern(*pattern, place.at("pattern")));
+  }
+  if (schema.contains("minLength") || schema.contains("maxLength")) {
+    // Most patterns can be cut themselves, which takes fewer rules.
+    const bool is_cut = all.size() == 1 && restrict_length(all.front(), min, max);
+    if (!is_cut) all.push_back(repeat_of(one_of(CharSet::all()), min, max));
+  }
+  if (all.empty()) return {"string"};
+  if (all.size() == 1) return {literal("\""), texts_.rest_of(all.front())};
+  const char* const keyword = schema.contains("format") ? "format" : "pattern";
+  const char* const other = keyword == std::string_view("format") && schema.contains("pattern")
+                                ? "pattern"
+                            : schema.contains("maxLength") ? "maxLength"
+                                                           : "minLength";
+  try {
+    TextAutomaton both = automaton_of(all.front());
+    for (size_t i = 1; i < all.size(); ++i) both = intersection_of(both, automaton_of(all[i]));
+    const Rule rule = rules_.make({{literal("\""), texts_.rest_of(both)}});
+    places_.emplace(rule, place.at(keyword).text());
+    return {rule};
+  } catch (const PatternFault& fault) {
+    refuse(place.at(keyword),
+           std::string("not supported together with \"") + other + "\": both have " + fault.what());
+  }
 }
 
 }  // namespace heddle::grammar

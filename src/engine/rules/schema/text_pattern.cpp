@@ -81,9 +81,11 @@ TextPattern without_empty(const TextPattern& pattern) {
 bool restrict_length(TextPattern& pattern, int64_t min, int64_t max) {
   if (min <= pattern.shortest() && pattern.longest() <= max) return true;
   if (pattern.kind == Kind::kRepeat && pattern.parts.front().kind == Kind::kClass) {
-    pattern.min = std::max(pattern.min, min);
-    pattern.max = std::min(pattern.max, max);
-    return pattern.min <= pattern.max;
+    const int64_t low = std::max(pattern.min, min), high = std::min(pattern.max, max);
+    if (low > high) return false;
+    pattern.min = low;
+    pattern.max = high;
+    return true;
   }
   if (pattern.kind != Kind::kSequence) return false;
   TextPattern* open = nullptr;  // the part whose length is not fixed

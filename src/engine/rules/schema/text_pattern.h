@@ -33,7 +33,7 @@ struct TextPattern {
 /// The texts of a pattern that have some, so that it can be repeated without end.
 [[nodiscard]] TextPattern without_empty(const TextPattern& pattern);
 
-/// Cuts a pattern to texts of a length; false: it has no form for it.
+/// Cuts a pattern to texts of a length; false: it has no form for it, and is as it was.
 [[nodiscard]] bool restrict_length(TextPattern& pattern, int64_t min, int64_t max);
 
 class PatternFault : public std::runtime_error {

@@ -12,7 +12,7 @@ using Kind = TextPattern::Kind;
 /// Repeats of a character are a rule each up to here: each has a mask of all tokens, some 7 ms at
 /// 49k of them when the format is compiled. Above, the grammar library counts, which takes as long
 /// for each of the last tokens of an answer that uses its room up.
-constexpr int64_t kMaxChain = 32, kMaxOptionalChain = 8;
+constexpr int64_t kMaxChain = 48, kMaxOptionalChain = 8;
 /// Names that are not those of properties differ from them in the first so many characters: each
 /// has a rule with a mask of all tokens.
 constexpr size_t kMaxNameDepth = 4;
@@ -64,6 +64,17 @@ bool is_counted(const TextPattern& pattern) {
 }  // namespace
 
 GrammarRules::Rule TextRules::rest_of(const TextPattern& pattern) { return build(pattern, end()); }
+
+GrammarRules::Rule TextRules::rest_of(const TextAutomaton& automaton) {
+  std::vector<Rule> rules{end()};
+  while (rules.size() < automaton.edges.size()) rules.push_back(rules_.make());
+  for (size_t state = 1; state < rules.size(); ++state) {
+    for (const auto& [set, to] : automaton.edges[state]) {
+      rules_.add(rules[state], {set.empty() ? rules[to] : character(set, rules[to], -1)});
+    }
+  }
+  return rules[automaton.start];
+}
 
 GrammarRules::Rule TextRules::end() {
   if (end_ < 0) end_ = rules_.make({{literal("\"")}});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/rules/schema/grammar_rules.h"
+#include "engine/rules/schema/text_automaton.h"
 #include "engine/rules/schema/text_pattern.h"
 
 namespace heddle::grammar {
@@ -20,8 +21,9 @@ class TextRules {
 
   /// The string after its opening quote. Throws Error where it takes too many rules.
   [[nodiscard]] GrammarRules::Rule rest_of(const TextPattern& pattern);
-  /// As above, of any text of printable characters without escapes that differs from all `names` in
-  /// its first four characters.
+  [[nodiscard]] GrammarRules::Rule rest_of(const TextAutomaton& automaton);
+  /// The rest of a string without escapes that differs from all `names` in its first four
+  /// characters.
   [[nodiscard]] GrammarRules::Rule rest_of_other_names(const std::vector<std::string>& names);
 
  private:
