@@ -50,6 +50,7 @@ struct Engine::State {
         options(complete_options(given, config, hooks.as_on_gpu)),
         generation(generation_defaults(*files, options.generation_config)),
         text_of_base(text_of_model(*files, options.generation_config)),
+        formats(hooks.formats),
         runner(device_of(options), *files, limits_of(options), load_options_of(options)),
         adapters(runner, *files, text_of_base, adapter_limits(options)),
         stored(open_stored_pages(options, *files, runner, is_as_on_gpu())),

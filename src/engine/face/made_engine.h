@@ -8,6 +8,8 @@
 #include "heddle/core/context.h"
 #include "heddle/engine/engine.h"
 
+#include "engine/rules/grammar/format_compiler.h"
+
 namespace heddle {
 
 /// Called before each step is computed, with its context. What it throws, the step throws: a test
@@ -20,6 +22,7 @@ struct EngineHooks {
   /// On the CPU, too, there is host memory for pages, and what is drawn is never found by others or
   /// computed as a prompt.
   bool as_on_gpu = false;
+  grammar::FormatCompiler::Limits formats{};
 };
 
 /// An engine with hooks.

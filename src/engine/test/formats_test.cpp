@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/face/made_engine.h"
 #include "engine/rules/grammar/grammar_library.h"
 #include "engine/test/tiny_adapter.h"
 #include "engine/test/tiny_model.h"
@@ -107,6 +108,9 @@ class FormatsTest : public ::testing::Test {
     EXPECT_EQ(answer.error_code, RequestError::kInvalidArgument);
     return answer.error;
   }
+
+  [[nodiscard]] const std::string& model_path() const { return model_.path(); }
+  [[nodiscard]] std::string adapter_path() const { return one_.folder.path().string(); }
 
  private:
   static model::DecoderConfig config() {
@@ -218,7 +222,13 @@ TEST_F(FormatsTest, WhereNothingIsLeftToDrawTheRequestSaysSo) {
 
 /// A grammar that takes long to compile holds up no other request, and ends with an error.
 TEST_F(FormatsTest, AHostileGrammarHoldsUpNoOtherRequest) {
-  Engine engine = FormatsTest::engine();
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  EngineOptions options{.model_path = model_path()};
+  options.device = testing::test_device();
+  options.num_threads = 2;
+  Engine engine = open_engine(options, {.formats = {.first = {.seconds = 0.1, .num_bytes = kBytes},
+                                                    .last = {.seconds = 1, .num_bytes = kBytes}}});
+  (void)engine.add_adapter("one", adapter_path());
   std::vector<RequestId> ids;
   ids.push_back(
       engine.submit(request(0, {.kind = Kind::kRegex, .source = "((a{0,100}){0,100}){0,100}"})));
