@@ -4,6 +4,8 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "engine/rules/schema/schema_rules.h"
 #include "files/json_text.h"
@@ -107,10 +109,8 @@ bool differ_in_names(const JsonObject& a, const JsonObject& b) {
          (is_closed && needs_what_lacks(a, b));
 }
 
-}  // namespace
-
-bool are_apart(const Json& document, const Json& a, const Json& b) {
-  const Shape one = shape_of(document, a, 0), other = shape_of(document, b, 0);
+/// Whether it is known that no answer to one of two schemas fits the other one.
+bool are_apart(const Json& document, const Shape& one, const Shape& other) {
   const uint32_t common = one.types & other.types;
   if (common == 0) return true;
   if (one.values && other.values) return have_no_common(*one.values, *other.values);
@@ -127,6 +127,20 @@ bool are_apart(const Json& document, const Json& a, const Json& b) {
     if ((first.types & second.types) == 0) return true;
   }
   return differ_in_names(*one.object, *other.object) && differ_in_names(*other.object, *one.object);
+}
+
+}  // namespace
+
+std::optional<std::pair<size_t, size_t>> find_overlap(const Json& document,
+                                                      const files::JsonArray& schemas) {
+  std::vector<Shape> shapes;
+  for (const Json& schema : schemas) shapes.push_back(shape_of(document, schema, 0));
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (!are_apart(document, shapes[j], shapes[i])) return std::pair(j, i);
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace heddle::grammar

@@ -11,6 +11,7 @@ namespace heddle::grammar {
 namespace {
 
 constexpr size_t kMaxRules = 20'000, kMaxSymbols = 200'000, kMaxText = size_t{8} << 20;
+constexpr const char* kTooLong = "the schema is too complex: its grammar has more than 8 MiB";
 
 std::string name_of(GrammarRules::Rule rule) {
   std::string name = std::to_string(rule);
@@ -35,6 +36,8 @@ GrammarRules::Rule GrammarRules::make() {
 
 void GrammarRules::add(Rule rule, Sequence alternative) {
   num_symbols_ += 1 + alternative.size();
+  for (const Symbol& symbol : alternative) num_bytes_ += symbol.text.size();
+  HEDDLE_CHECK(num_bytes_ <= kMaxText, kTooLong);
   HEDDLE_CHECK(num_symbols_ <= kMaxSymbols, "the schema is too complex: it takes more than ",
                kMaxSymbols, " symbols of a grammar");
   rules_[static_cast<size_t>(rule)].alternatives.push_back(std::move(alternative));
@@ -154,8 +157,7 @@ std::string GrammarRules::text(Rule root) const {
       between = " |";
     }
     text += '\n';
-    HEDDLE_CHECK(text.size() <= kMaxText, "the schema is too complex: its grammar has more than ",
-                 kMaxText >> 20, " MiB");
+    HEDDLE_CHECK(text.size() <= kMaxText, kTooLong);
   }
   return text;
 }

@@ -49,7 +49,7 @@ class GrammarRules {
     int64_t max_chars = -1;
   };
   std::vector<Body> rules_;
-  size_t num_symbols_ = 0;
+  size_t num_symbols_ = 0, num_bytes_ = 0;
 };
 
 /// EBNF of a text, of one character of a set.

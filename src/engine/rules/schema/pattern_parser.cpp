@@ -12,6 +12,9 @@ using Kind = TextPattern::Kind;
 
 constexpr int kMaxGroupDepth = 50;  // of groups
 constexpr int64_t kMaxRepeat = 1'000'000;
+constexpr int kMaxParts = 20'000;  // as many rules as a grammar has
+/// Of what is repeated and may be empty: without its empty text it has many more.
+constexpr int kMaxEmptyParts = 200;
 
 // Those that every library counts in, and those that any does.
 const CharSet kDigits({{'0', '9'}});
@@ -108,7 +111,10 @@ class PatternParser {
         if (depth > 0) fail("a '$' in a group");
         break;
       }
-      parts.push_back(quantified(atom(depth)));
+      const int num_before = num_parts_;
+      if (++num_parts_ > kMaxParts) fail("too many parts");
+      TextPattern part = atom(depth);
+      parts.push_back(quantified(std::move(part), num_before));
     }
     return sequence_of(std::move(parts));
   }
@@ -151,7 +157,7 @@ class PatternParser {
     if (!take('>')) fail("a name of a group without '>'");
   }
 
-  TextPattern quantified(TextPattern part) {
+  TextPattern quantified(TextPattern part, int num_before) {
     int64_t min = 0, max = TextPattern::kNoEnd;
     if (take('*')) {
     } else if (take('+')) {
@@ -165,6 +171,9 @@ class PatternParser {
       if (min > max) fail("a quantifier whose bounds are the wrong way round");
     } else {
       return part;
+    }
+    if (part.shortest() == 0 && num_parts_ - num_before > kMaxEmptyParts) {
+      fail("a repeat of too many parts that may be empty");
     }
     (void)take('?');  // lazy: the texts are the same
     if (!at_end() && (peek() == '*' || peek() == '+' || peek() == '?' || peek() == '{')) {
@@ -261,6 +270,7 @@ class PatternParser {
 
   std::vector<uint32_t> text_;
   size_t next_ = 0;
+  int num_parts_ = 0;
 };
 
 }  // namespace

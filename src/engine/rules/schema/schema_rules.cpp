@@ -269,13 +269,10 @@ GrammarRules::Rule SchemaRules::any_of(const JsonObject& schema, const SchemaPla
   }
   if (keyword == "anyOf") return rule;
   if (members.size() > kMaxApart) refuse(here, "not supported with so many schemas");
-  for (size_t i = 0; i < members.size(); ++i) {
-    for (size_t j = 0; j < i; ++j) {
-      if (are_apart(document_, members[j], members[i])) continue;
-      refuse(here, "not supported where a value may fit two of its schemas, here " +
-                       std::to_string(j) + " and " + std::to_string(i) +
-                       ": say anyOf, or give them a required property with another const each");
-    }
+  if (const auto overlap = find_overlap(document_, members)) {
+    refuse(here, "not supported where a value may fit two of its schemas, here " +
+                     std::to_string(overlap->first) + " and " + std::to_string(overlap->second) +
+                     ": say anyOf, or give them a required property with another const each");
   }
   return rule;
 }

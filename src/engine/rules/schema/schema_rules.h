@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -105,9 +106,9 @@ class SchemaRules {
                                std::string_view keyword, int64_t otherwise);
 /// Follows references to a schema that is none. nullptr: one leads nowhere, or round in a circle.
 [[nodiscard]] const files::Json* resolve(const files::Json& document, const files::Json& schema);
-/// Whether it is known that no answer to one of two schemas fits the other one.
-[[nodiscard]] bool are_apart(const files::Json& document, const files::Json& a,
-                             const files::Json& b);
+/// Two of the schemas of which it is not known that no answer to one of them fits the other.
+[[nodiscard]] std::optional<std::pair<size_t, size_t>> find_overlap(
+    const files::Json& document, const files::JsonArray& schemas);
 /// EBNF of strings, numbers and the like of any kind, which all rules use.
 [[nodiscard]] const std::string& common_rules();
 }  // namespace heddle::grammar
