@@ -31,8 +31,8 @@ namespace heddle::grammar {
 class FormatCompiler {
  public:
   struct Limits {
-    WorkLimit first{.seconds = 2, .num_bytes = int64_t{256} << 20};
-    WorkLimit last{.seconds = 15, .num_bytes = int64_t{256} << 20};
+    WorkLimit first{.seconds = 1, .num_bytes = int64_t{256} << 20};
+    WorkLimit last{.seconds = 6, .num_bytes = int64_t{256} << 20};
     int64_t cache_bytes = int64_t{512} << 20;  // of formats that no request has
     int num_threads = 0;                       // for first attempts; 0: half of the processors
     size_t max_pending = 4096;                 // formats that wait for a thread
