@@ -13,7 +13,7 @@
 #include "engine/rules/schema/schema_types.h"
 #include "engine/rules/schema/text_pattern.h"
 #include "engine/rules/schema/text_rules.h"
-#include "files/json.h"
+#include "files/json_value.h"
 
 namespace heddle::grammar {
 
