@@ -162,8 +162,8 @@ class Fetch(unittest.TestCase):
         """(exit status, stdout, stderr) of fetching p, in a process of its own."""
         listed = self.folder / "archives.json"
         listed.write_text(json.dumps({"archives": [self.entry]}))
-        code = (f"import sys, pathlib; sys.path.insert(0, {str(ROOT / 'tools')!r}); sys.argv = ['fetch', 'p']; import fetch_archives as f; "
-                f"f.read_list.__defaults__ = (pathlib.Path({str(listed)!r}),); f.main()")
+        code = (f"import sys; sys.path.insert(0, {str(ROOT / 'tools')!r}); sys.argv = ['fetch', '--list', {str(listed)!r}, 'p']; "
+                "import fetch_archives as f; f.main()")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("HEDDLE_OFFLINE", "PIP_"))}
         got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={
             **clean, "XDG_CACHE_HOME": str(self.folder / "cache"), "no_proxy": "127.0.0.1",
