@@ -52,6 +52,8 @@ struct Generation {
   bool hides_reasoning = false;  // thoughts that are found are left out
   bool holds_reasoning = false;  // streams have them as one piece, when they end
   bool gives_effort = false;     // reasoning_effort, which not all templates read
+  /// A bound of thoughts of a model that has none is named as ignored; else it is refused.
+  bool may_ignore_bound = false;
   /// Whether the text of an answer has parts.
   [[nodiscard]] bool parses() const { return parser.finds_calls || parser.finds_reasoning; }
 };

@@ -166,6 +166,7 @@ void Translation::check_members(const json& object, const std::string& where,
 Generation Translation::read(FieldNames names) {
   try {
     Generation generation = read_chat(std::move(chat_), options_);
+    generation.may_ignore_bound = true;
     for (std::string& name : generation.ignored) name = name_in(names, std::move(name));
     for (const std::string& name : ignored_) add_ignored(generation.ignored, name);
     generation.format_field = name_in(names, std::move(generation.format_field));
@@ -213,6 +214,27 @@ std::string Texts::joined() const {
   std::string all;
   for (const std::string& text : texts_) all += text;
   return all;
+}
+
+Texts read_texts(const json& content, const std::string& where, const char* elements,
+                 FunctionRef<void(const json&, const std::string&, Texts&)> add) {
+  Texts texts;
+  if (content.is_string()) {
+    texts.add(files::text_of(content));
+    return texts;
+  }
+  if (!content.is_array()) {
+    throw bad_request(
+        where + " is " + files::json_kind(content) + ", expected a string or a list of " + elements,
+        where);
+  }
+  const JsonArray& list = content.get_array();
+  for (size_t i = 0; i < list.size(); ++i) {
+    const std::string place = place_in(where, i);
+    check_is_object(list[i], place);
+    add(list[i], place, texts);
+  }
+  return texts;
 }
 
 }  // namespace heddle::serve

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/core/thread_pool.h"
+
 #include "api/api_error.h"
 #include "api/field_table.h"
 #include "api/generation.h"
@@ -106,5 +108,9 @@ class Texts {
  private:
   std::vector<std::string> texts_;
 };
+
+/// A text, or a list of `elements` ("parts"), each of which add(element, where, texts) adds.
+[[nodiscard]] Texts read_texts(const json& content, const std::string& where, const char* elements,
+                               FunctionRef<void(const json&, const std::string&, Texts&)> add);
 
 }  // namespace heddle::serve

@@ -26,27 +26,14 @@ void add_text_block(const json& block, const std::string& where, const std::stri
 /// A text, or a list of blocks that are texts.
 Texts texts_alone(const json& content, const std::string& where, const std::string& path,
                   Translation& translation) {
-  Texts texts;
-  if (content.is_string()) {
-    texts.add(files::text_of(content));
-    return texts;
-  }
-  if (!content.is_array()) {
-    throw bad_request(
-        where + " is " + files::json_kind(content) + ", expected a string or a list of blocks",
-        where);
-  }
-  const JsonArray& blocks = content.get_array();
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const std::string place = place_in(where, i);
-    check_is_object(blocks[i], place);
-    const std::string_view type = text_in(blocks[i], "type", place);
+  const auto add = [&](const json& block, const std::string& place, Texts& texts) {
+    const std::string_view type = text_in(block, "type", place);
     if (type != "text") {
       refuse_at(place, "blocks of type " + app::quote(type) + " are not supported, texts are");
     }
-    add_text_block(blocks[i], place, path, translation, texts);
-  }
-  return texts;
+    add_text_block(block, place, path, translation, texts);
+  };
+  return read_texts(content, where, "blocks", add);
 }
 
 /// The messages of a body on their way to those of a chat completion.

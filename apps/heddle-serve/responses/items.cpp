@@ -45,23 +45,13 @@ class Items {
  private:
   /// A text, or a list of parts that are texts.
   Texts texts_of(const json& content, const std::string& where) {
-    Texts texts;
-    if (content.is_string()) {
-      texts.add(files::text_of(content));
-      return texts;
-    }
-    if (!content.is_array()) {
-      throw bad_request(
-          where + " is " + files::json_kind(content) + ", expected a string or a list of parts",
-          where);
-    }
-    const JsonArray& parts = content.get_array();
-    for (size_t i = 0; i < parts.size(); ++i) add_part(parts[i], place_in(where, i), texts);
-    return texts;
+    const auto add = [this](const json& part, const std::string& place, Texts& texts) {
+      add_part(part, place, texts);
+    };
+    return read_texts(content, where, "parts", add);
   }
 
   void add_part(const json& part, const std::string& where, Texts& texts) {
-    check_is_object(part, where);
     const std::string_view type = text_in(part, "type", where);
     const bool is_refusal = type == "refusal";
     if (!is_refusal && std::ranges::find(kTextTypes, type) == std::end(kTextTypes)) {

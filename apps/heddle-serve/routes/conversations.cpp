@@ -34,21 +34,13 @@ std::string plain_id(std::string id) {
 
 }  // namespace
 
-/// render_prompt, whose errors name fields as the body does. A bound of thoughts, where the model
-/// has none, is named as ignored.
+/// render_conversation, whose errors and ignored fields have the names that the body has.
 net::awaitable<void> Routes::render_named(Generation& generation, FieldNames names) {
   const auto render = [&] {
-    for (;;) {
-      try {
-        render_conversation(service_.engine(), service_.options(), generation);
-        break;
-      } catch (const app::FieldError& error) {
-        Request& request = generation.prompts.front();
-        const bool is_bound = error.field() == "thinking_token_budget";
-        if (!is_bound || request.thinking.max_tokens < 0) throw error_in(names, error);
-        request.thinking = {};
-        add_ignored(generation.ignored, name_in(names, error.field()));
-      }
+    try {
+      render_conversation(service_.engine(), service_.options(), generation);
+    } catch (const app::FieldError& error) {
+      throw error_in(names, error);
     }
     for (std::string& name : generation.ignored) name = name_in(names, std::move(name));
     return true;

@@ -82,6 +82,10 @@ void set_thoughts(Generation& generation, Request& request) {
     add_ignored(generation.ignored, "reasoning_effort");
   }
   if (request.thinking.max_tokens < 0) return;
+  if (!has_marks && generation.may_ignore_bound) {
+    request.thinking = {};
+    return add_ignored(generation.ignored, "thinking_token_budget");
+  }
   if (!has_marks) {
     app::refuse_field("thinking_token_budget",
                       ": the chat template has no marks of thoughts; leave the field out, or start "

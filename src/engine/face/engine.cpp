@@ -362,6 +362,7 @@ std::vector<float> Engine::prompt_logits(const Request& request) {
   const int64_t prompt_tokens = sequence.request.prompt_tokens;
   sequence.request = {.prompt_tokens = prompt_tokens};
   sequence.adjustment = nullptr;
+  sequence.mask = nullptr;
   s.runner.reserve_for(sequence.adapters);
   s.adapters.wait_and_take(sequence);
   sequence.cache.pages = *s.runner.pages().reserve(pages_for(prompt_tokens, s.options.page_size));

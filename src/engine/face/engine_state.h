@@ -122,7 +122,7 @@ struct Engine::State {
   EngineOptions options;
   GenerationDefaults generation;
   RowText text_of_base;
-  mutable grammar::FormatCompiler formats;  // before the requests that wait for its results
+  grammar::FormatCompiler formats;  // before the requests that wait for its results
   ModelRunner runner;
   AdapterStore adapters;
   ModelInfo info;

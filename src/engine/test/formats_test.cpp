@@ -244,6 +244,12 @@ TEST_F(FormatsTest, AHostileGrammarHoldsUpNoOtherRequest) {
   for (size_t i = 1; i < ids.size(); ++i) EXPECT_EQ(outcomes[i].completion.error, "");
 }
 
+TEST_F(FormatsTest, LogitsOfAPromptAreThoseWithoutAFormat) {
+  Engine engine = FormatsTest::engine();
+  const std::vector<float> free = engine.prompt_logits(request(0, {}));
+  EXPECT_TRUE(testing::same_bits<float>(engine.prompt_logits(request(0, kCases[0].format)), free));
+}
+
 TEST_F(FormatsTest, ThoughtsHaveALimit) {
   Engine engine = FormatsTest::engine();
   Request request = FormatsTest::request(5, {}, 60);

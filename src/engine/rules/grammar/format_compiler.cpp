@@ -9,7 +9,6 @@
 #include "heddle/core/error.h"
 
 #include "core/math.h"
-#include "engine/rules/grammar/check_format.h"
 #include "engine/rules/schema/schema_grammar.h"
 
 namespace heddle::grammar {
@@ -17,6 +16,7 @@ namespace {
 
 constexpr int kNice = 3;  // steps of the engine get twice as much of a processor
 constexpr int64_t kBitsOfWord = 32;
+constexpr size_t kMaxFormatBytes = size_t{1} << 20;
 constexpr size_t kLongestReason = 300;
 constexpr size_t kMaxTokenSets = 8;  // that are kept, of some 100 bytes a token each
 
@@ -93,6 +93,13 @@ std::string reason_of(const std::exception& failure) {
   return text;
 }
 
+void check_size(const AnswerFormat& format) {
+  size_t num_bytes = format.source.size();
+  for (const std::string& choice : format.choices) num_bytes += choice.size();
+  HEDDLE_CHECK(num_bytes <= kMaxFormatBytes, "format has ", num_bytes, " bytes, expected at most ",
+               kMaxFormatBytes);
+}
+
 template <class T>
 void append(std::string& key, const T& value) {
   key.append(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -131,7 +138,7 @@ std::shared_ptr<const FormatCompiler::Job> FormatCompiler::begin(const AnswerFor
                                                                  const RowText& text,
                                                                  int64_t num_logits) {
   if (!has_library()) (void)make_token_set({});  // says so
-  check_format(format);
+  check_size(format);
   auto job = std::make_shared<Job>();
   job->format_ = format;
   job->tokenizer_ = text.tokenizer;
@@ -179,15 +186,15 @@ void FormatCompiler::run(Pending& pending) noexcept {
   for (;;) {
     arrived_.wait(lock, [&] { return is_stopping_ || !pending.empty(); });
     if (is_stopping_) return;
-    const std::shared_ptr<Job> job = std::move(pending.front());
-    pending.pop_front();
+    Pending one;
+    one.splice(one.begin(), pending, pending.begin());
     lock.unlock();
-    const bool is_done = compile(*job, &pending == &last_);
+    const bool is_done = compile(*one.front(), &pending == &last_);
     lock.lock();
     if (is_done) {
-      finish(job);
+      finish(*one.front());
     } else {
-      last_.push_back(job);
+      last_.splice(last_.end(), one);
       arrived_.notify_all();
     }
   }
@@ -218,30 +225,27 @@ bool FormatCompiler::compile(Job& job, bool is_last) noexcept {
 }
 
 /// With the lock. Formats that were refused are kept, too: they are asked for again.
-void FormatCompiler::finish(const std::shared_ptr<Job>& job) {
-  job->is_done_ = true;
+void FormatCompiler::finish(Job& job) {
+  const size_t compiled = job.result_ == nullptr ? 0 : job.result_->num_bytes();
+  job.num_bytes_ = static_cast<int64_t>(compiled + 2 * job.key_.size() + sizeof(Job));
+  job.is_done_ = true;
   evict();
   done_.notify_all();
 }
 
 /// Drops those that were used the longest ago, until what no request has is within its bound.
 void FormatCompiler::evict() {
-  const auto bytes_of_job = [](const Job& job) {
-    const size_t compiled = job.result_ == nullptr ? 0 : job.result_->num_bytes();
-    return static_cast<int64_t>(compiled + 2 * job.key_.size() + sizeof(Job));
-  };
   const auto is_unused = [](const std::shared_ptr<Job>& job) {
     return job->is_done_ && job.use_count() == 1;
   };
   int64_t num_bytes = 0;
-  for (const std::shared_ptr<Job>& job : jobs_)
-    num_bytes += is_unused(job) ? bytes_of_job(*job) : 0;
+  for (const std::shared_ptr<Job>& job : jobs_) num_bytes += is_unused(job) ? job->num_bytes_ : 0;
   for (auto next = jobs_.begin(); next != jobs_.end() && num_bytes > limits_.cache_bytes;) {
     if (!is_unused(*next)) {
       ++next;
       continue;
     }
-    num_bytes -= bytes_of_job(**next);
+    num_bytes -= (*next)->num_bytes_;
     by_key_.erase((*next)->key_);
     next = jobs_.erase(next);
   }

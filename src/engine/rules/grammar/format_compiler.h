@@ -4,7 +4,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <list>
 #include <map>
@@ -57,9 +56,9 @@ class FormatCompiler {
     std::vector<int32_t> end_tokens_{}, marks_{};
     int64_t num_logits_ = 0;
     std::string key_{};
-    bool is_last_ = false;  // attempt
     std::atomic<bool> is_done_ = false;
     std::shared_ptr<const CompiledFormat> result_{};
+    int64_t num_bytes_ = 0;  // of all of it, when it is done
     std::exception_ptr failure_{};
   };
 
@@ -80,12 +79,12 @@ class FormatCompiler {
     int64_t num_logits = 0;
     std::shared_ptr<const TokenSet> token_set{};
   };
-  using Pending = std::deque<std::shared_ptr<Job>>;
+  using Pending = std::list<std::shared_ptr<Job>>;  // between which jobs move without memory
 
   void run(Pending& pending) noexcept;
   [[nodiscard]] bool compile(Job& job, bool is_last) noexcept;
   [[nodiscard]] std::shared_ptr<const TokenSet> token_set_of(const Job& job);
-  void finish(const std::shared_ptr<Job>& job);
+  void finish(Job& job);
   void evict();
 
   Limits limits_;

@@ -61,8 +61,8 @@ class CompiledFormat {
 /// Whether this build has the library; without it the functions below throw kUnsupported.
 [[nodiscard]] bool has_library();
 [[nodiscard]] std::shared_ptr<const TokenSet> make_token_set(TokenBytes tokens);
-/// The format was checked (check_format). Throws Error, which says what is wrong where, and
-/// LimitPassed.
+/// The format is one of without_schemas (schema_grammar.h): of no kind that is JSON. Throws Error,
+/// which says what is wrong where, and LimitPassed.
 [[nodiscard]] std::shared_ptr<const CompiledFormat> compile(const TokenSet& token_set,
                                                             const AnswerFormat& format);
 

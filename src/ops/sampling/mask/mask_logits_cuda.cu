@@ -11,17 +11,17 @@ constexpr int kThreads = 256;
 constexpr int kTokensPerThread = 8;  // kThreads apart, so that a warp reads one word at a time
 constexpr int64_t kTokensPerBlock = kThreads * kTokensPerThread;
 
-// Grid [ceil(vocab_size / kTokensPerBlock), num_rows].
+// Grid [num_rows, ceil(vocab_size / kTokensPerBlock)].
 __global__ void __launch_bounds__(kThreads)
     mask_logits_kernel(const __grid_constant__ MaskParams p) {
   wait_for_predecessor();
   trigger_dependents();
-  const int64_t row = blockIdx.y;
+  const int64_t row = blockIdx.x;
   const int64_t index = p.indices[row];
   const bool has_mask = index >= 0 && index < p.num_masks;
   const float* const from = p.logits + row * p.logits_stride;
   float* const to = p.masked + row * p.masked_stride;
-  const int64_t first = blockIdx.x * kTokensPerBlock + threadIdx.x;
+  const int64_t first = blockIdx.y * kTokensPerBlock + threadIdx.x;
 #pragma unroll
   for (int i = 0; i < kTokensPerThread; ++i) {
     const int64_t t = first + i * kThreads;
@@ -37,8 +37,8 @@ __global__ void __launch_bounds__(kThreads)
 
 void mask_logits(const ExecContext& ctx, const MaskParams& params) {
   if (params.num_rows == 0 || params.vocab_size == 0) return;
-  const dim3 grid(static_cast<unsigned>(ceil_div(params.vocab_size, kTokensPerBlock)),
-                  static_cast<unsigned>(params.num_rows));
+  const dim3 grid(static_cast<unsigned>(params.num_rows),
+                  static_cast<unsigned>(ceil_div(params.vocab_size, kTokensPerBlock)));
   launch_early<mask_logits_kernel>(ctx, grid, kThreads, params);
 }
 

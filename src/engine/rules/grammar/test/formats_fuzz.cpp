@@ -10,9 +10,9 @@
 
 #include "heddle/core/error.h"
 
-#include "engine/rules/grammar/check_format.h"
 #include "engine/rules/grammar/grammar_library.h"
 #include "engine/rules/grammar/work_limit.h"
+#include "engine/rules/schema/schema_grammar.h"
 
 namespace {
 
@@ -79,11 +79,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const AnswerFormat format{.kind = kind_of(text.front()), .source = std::string(text.substr(1))};
   try {
-    check_format(format);
+    const AnswerFormat grammar = without_schemas(format);
     std::shared_ptr<const CompiledFormat> compiled;
     {
       const LimitedWork limited(kLimit);
-      compiled = compile(token_set(), format);
+      compiled = compile(token_set(), grammar);
     }
     draw(*compiled, static_cast<uint32_t>(size));
   } catch (const Error&) {
