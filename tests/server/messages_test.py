@@ -6,7 +6,7 @@ import json
 import pathlib
 import tempfile
 
-from serve_case import Case, events, main
+from serve_case import ConversationCase, main
 from tools_test import write_models
 
 PATH, COUNT = "/v1/messages", "/v1/messages/count_tokens"
@@ -19,25 +19,15 @@ def text_of(answer):
     return "".join(block["text"] for block in answer["content"] if block["type"] == "text")
 
 
-class Asking(Case):
+class Asking(ConversationCase):
     def ask(self, status=200, path=PATH, **fields):
         body = {**ASK, **fields}
         got, answer = self.server.post(path, {name: value for name, value in body.items() if value is not ...}, headers=VERSION)
         self.assertEqual(got, status, answer)
         return answer
 
-    def chat(self, messages, **fields):
-        body = {"messages": messages, "max_tokens": 6, "temperature": 0, "ignore_eos": True, **fields}
-        status, answer = self.server.post("/v1/chat/completions", body)
-        self.assertEqual(status, 200, answer)
-        return answer
-
     def stream(self, **fields):
-        status, headers, text = self.server.request("POST", PATH, {**ASK, "stream": True, **fields}, VERSION)
-        self.assertEqual((status, headers["Content-Type"]), (200, "text/event-stream"), text)
-        names = [line.removeprefix("event: ") for line in text.split("\n") if line.startswith("event: ")]
-        told = [json.loads(message) for message in events(text)]
-        self.assertEqual(names, [event["type"] for event in told])
+        told = self.named_events(PATH, {**ASK, "stream": True, **fields}, VERSION)
         return told
 
     def assert_refused(self, status, kind, what, answer):

@@ -5,7 +5,7 @@
 import json
 import threading
 
-from serve_case import Case, events, main
+from serve_case import ConversationCase, main
 from tools_test import write_models
 
 PATH = "/v1/responses"
@@ -19,25 +19,15 @@ def item(role, text):
     return {"role": role, "content": text}
 
 
-class Asking(Case):
+class Asking(ConversationCase):
     def ask(self, status=200, headers=None, **fields):
         body = {**ASK, **fields}
         got, answer = self.server.post(PATH, {name: value for name, value in body.items() if value is not ...}, headers=headers)
         self.assertEqual(got, status, answer)
         return answer
 
-    def chat(self, messages, **fields):
-        body = {"messages": messages, "max_tokens": 6, "temperature": 0, "ignore_eos": True, **fields}
-        status, answer = self.server.post("/v1/chat/completions", body)
-        self.assertEqual(status, 200, answer)
-        return answer
-
     def stream(self, **fields):
-        status, headers, text = self.server.request("POST", PATH, {**ASK, "stream": True, **fields})
-        self.assertEqual((status, headers["Content-Type"]), (200, "text/event-stream"), text)
-        names = [line.removeprefix("event: ") for line in text.split("\n") if line.startswith("event: ")]
-        told = [json.loads(message) for message in events(text)]
-        self.assertEqual(names, [event["type"] for event in told])
+        told = self.named_events(PATH, {**ASK, "stream": True, **fields})
         self.assertEqual([event["sequence_number"] for event in told], list(range(len(told))))
         return told
 

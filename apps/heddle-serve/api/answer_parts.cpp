@@ -78,6 +78,26 @@ void AnswerParts::end() {
 
 bool AnswerParts::is_open(PartKind kind) const { return is_open_ && parts_.back().kind == kind; }
 
+std::string joined(const std::vector<AnswerPart>& parts, PartKind kind) {
+  std::string all;
+  for (const AnswerPart& part : parts) {
+    if (part.kind == kind) all += part.text;
+  }
+  return all;
+}
+
+files::JsonArray calls_of(const std::vector<AnswerPart>& parts) {
+  files::JsonArray calls;
+  for (const AnswerPart& part : parts) {
+    if (part.kind != PartKind::kCall) continue;
+    calls.push_back(
+        files::JsonObject{{"id", part.id},
+                          {"type", "function"},
+                          {"function", {{"name", part.name}, {"arguments", part.text}}}});
+  }
+  return calls;
+}
+
 int64_t count_thoughts(const Generation& generation, const Completion& completion) {
   const answers::ReasoningStyle& style = generation.style.reasoning;
   const bool may_think = generation.parser.finds_reasoning && !style.end.empty();

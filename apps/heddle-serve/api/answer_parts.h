@@ -8,6 +8,7 @@
 
 #include "answers/answer_parser.h"
 #include "api/generation.h"
+#include "files/json_value.h"
 
 namespace heddle::serve {
 
@@ -55,6 +56,11 @@ class AnswerParts {
   std::string spaces_;  // that may become the beginning of a text
   bool is_open_ = false;
 };
+
+/// The texts of one kind of part, one after another.
+[[nodiscard]] std::string joined(const std::vector<AnswerPart>& parts, PartKind kind);
+/// The calls as a message of a chat completion has them in tool_calls.
+[[nodiscard]] files::JsonArray calls_of(const std::vector<AnswerPart>& parts);
 
 /// Tokens of the answer that are thoughts, their marks included; 0 without Request::tell_tokens.
 [[nodiscard]] int64_t count_thoughts(const Generation& generation, const Completion& completion);

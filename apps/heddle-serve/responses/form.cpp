@@ -325,20 +325,10 @@ class ResponsesForm final : public AnswerForm {
 
   /// The answer as later requests have it in their conversation.
   std::string message() const {
-    JsonObject message{{"role", "assistant"}, {"content", ""}};
-    std::string text, thoughts;
-    JsonArray calls;
-    for (const AnswerPart& part : parts_.parts()) {
-      if (part.kind == PartKind::kText) text += part.text;
-      if (part.kind == PartKind::kThoughts) thoughts += part.text;
-      if (part.kind != PartKind::kCall) continue;
-      calls.push_back(JsonObject{{"id", part.id},
-                                 {"type", "function"},
-                                 {"function", {{"name", part.name}, {"arguments", part.text}}}});
-    }
-    message["content"] = text;
-    if (!thoughts.empty()) message["reasoning_content"] = thoughts;
-    if (!calls.empty()) message["tool_calls"] = std::move(calls);
+    JsonObject message{{"role", "assistant"}, {"content", joined(parts_.parts(), PartKind::kText)}};
+    std::string thoughts = joined(parts_.parts(), PartKind::kThoughts);
+    if (!thoughts.empty()) message["reasoning_content"] = std::move(thoughts);
+    if (parts_.has_calls()) message["tool_calls"] = calls_of(parts_.parts());
     return files::json_text(message);
   }
 
