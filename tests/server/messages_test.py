@@ -6,7 +6,7 @@ import json
 import pathlib
 import tempfile
 
-from serve_case import ConversationCase, main
+from serve_case import Case, ConversationCase, main
 from tools_test import write_models
 
 PATH, COUNT = "/v1/messages", "/v1/messages/count_tokens"

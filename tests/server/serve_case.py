@@ -25,25 +25,6 @@ ADMIN_KEY = "an-admin-key-of-the-tests"
 CANARY = "canary-5f1c9e"  # in the environment and next to the root: in no response
 
 
-class ConversationCase(Case):
-    """What the tests of APIs that become chat completions share."""
-
-    def chat(self, messages, **fields):
-        body = {"messages": messages, "max_tokens": 6, "temperature": 0, "ignore_eos": True, **fields}
-        status, answer = self.server.post("/v1/chat/completions", body)
-        self.assertEqual(status, 200, answer)
-        return answer
-
-    def named_events(self, path, body, headers=None):
-        """The events of a stream, each of which has its type as its name, too."""
-        status, headers, text = self.server.request("POST", path, body, headers)
-        self.assertEqual((status, headers["Content-Type"]), (200, "text/event-stream"), text)
-        names = [line.removeprefix("event: ") for line in text.split("\n") if line.startswith("event: ")]
-        told = [json.loads(message) for message in events(text)]
-        self.assertEqual(names, [event["type"] for event in told])
-        return told
-
-
 def main():
     unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
 
@@ -173,3 +154,22 @@ class Case(unittest.TestCase):
 def events(text):
     """The messages of a stream of server-sent events."""
     return [line.removeprefix("data:").strip() for line in text.split("\n") if line.startswith("data:")]
+
+
+class ConversationCase(Case):
+    """What the tests of APIs that become chat completions share."""
+
+    def chat(self, messages, **fields):
+        body = {"messages": messages, "max_tokens": 6, "temperature": 0, "ignore_eos": True, **fields}
+        status, answer = self.server.post("/v1/chat/completions", body)
+        self.assertEqual(status, 200, answer)
+        return answer
+
+    def named_events(self, path, body, headers=None):
+        """The events of a stream, each of which has its type as its name, too."""
+        status, headers, text = self.server.request("POST", path, body, headers)
+        self.assertEqual((status, headers["Content-Type"]), (200, "text/event-stream"), text)
+        names = [line.removeprefix("event: ") for line in text.split("\n") if line.startswith("event: ")]
+        told = [json.loads(message) for message in events(text)]
+        self.assertEqual(names, [event["type"] for event in told])
+        return told
