@@ -24,12 +24,6 @@ using files::text_of;
 using json = files::Json;
 using Kind = AnswerFormat::Kind;
 
-/// The member of an object that is not null; nullptr: there is none.
-const json* given(const json& object, const char* name) {
-  const json* const value = files::find_member(object, name);
-  return value == nullptr || value->is_null() ? nullptr : value;
-}
-
 void check_names(const std::string& field, const json& object,
                  std::span<const std::string_view> known) {
   for (const auto& member : object.get_object()) {
@@ -101,8 +95,8 @@ AnswerFormat choice_format(const std::string& field, const json& value) {
 files::JsonTree newer_tag(const std::string& field, const json& older) {
   constexpr std::string_view kFields[] = {"type", "structures", "triggers"};
   check_names(field, older, kFields);
-  const json* const structures = given(older, "structures");
-  const json* const triggers = given(older, "triggers");
+  const json* const structures = files::find_given(older, "structures");
+  const json* const triggers = files::find_given(older, "triggers");
   if (structures == nullptr || !structures->is_array()) {
     refuse_field(field + ".structures", " is no array of objects");
   }
@@ -114,9 +108,9 @@ files::JsonTree newer_tag(const std::string& field, const json& older) {
     constexpr std::string_view kParts[] = {"begin", "schema", "end"};
     const std::string where = field + ".structures[]";
     check_names(where, checked_object(where, entry), kParts);
-    const json *begin = given(entry, "begin"), *end = given(entry, "end");
+    const json *begin = files::find_given(entry, "begin"), *end = files::find_given(entry, "end");
     if (begin == nullptr || end == nullptr) refuse_field(where, ": begin or end is missing");
-    const json* const schema = given(entry, "schema");
+    const json* const schema = files::find_given(entry, "schema");
     JsonObject content{{"type", "json_schema"}};
     content["json_schema"] = schema == nullptr ? json(JsonObject()) : *schema;
     tags.push_back(JsonObject{
@@ -132,11 +126,11 @@ files::JsonTree newer_tag(const std::string& field, const json& older) {
 
 AnswerFormat tag_format(const std::string& field, const json& value) {
   files::JsonTree tag = checked_json(field, value);
-  const json* const type = given(*tag, "type");
+  const json* const type = files::find_given(*tag, "type");
   if (type != nullptr && !files::is_text(*type, "structural_tag")) {
     refuse_field(field + ".type", " is ", files::json_text(*type), ", expected \"structural_tag\"");
   }
-  if (given(*tag, "format") == nullptr) tag = newer_tag(field, *tag);
+  if (files::find_given(*tag, "format") == nullptr) tag = newer_tag(field, *tag);
   tag->get_object()["type"] = "structural_tag";
   return {.kind = Kind::kStructuralTag, .source = files::json_text(*tag)};
 }
@@ -147,15 +141,15 @@ AnswerFormat named_schema(const std::string& field, const json& value) {
   constexpr std::string_view kFields[] = {"name", "description", "schema", "strict"};
   check_names(field, checked_object(field, value), kFields);
   for (const char* name : {"name", "description"}) {
-    const json* const text = given(value, name);
+    const json* const text = files::find_given(value, name);
     if (text != nullptr && !text->is_string()) {
       refuse_field(field + "." + name, " is ", json_type(*text), ", expected a string");
     }
   }
-  if (const json* const strict = given(value, "strict")) {
+  if (const json* const strict = files::find_given(value, "strict")) {
     static_cast<void>(checked_flag(field + ".strict", *strict));
   }
-  const json* const schema = given(value, "schema");
+  const json* const schema = files::find_given(value, "schema");
   if (schema == nullptr) {
     refuse_field(field + ".schema",
                  " is missing; for any object send \"response_format\": {\"type\": "
@@ -167,13 +161,13 @@ AnswerFormat named_schema(const std::string& field, const json& value) {
 AnswerFormat response_format(const json& value) {
   const std::string field = "response_format";
   if (files::is_text(value, "text")) return {};
-  const json* const type = given(checked_object(field, value), "type");
+  const json* const type = files::find_given(checked_object(field, value), "type");
   if (type == nullptr) refuse_field(field, ": field type is missing");
   if (!type->is_string()) {
     refuse_field(field + ".type", " is ", json_type(*type), ", expected a string");
   }
   const std::string_view word = text_of(*type);
-  const json* const schema = given(value, "schema");
+  const json* const schema = files::find_given(value, "schema");
   if (word == "text") {
     constexpr std::string_view kFields[] = {"type"};
     check_names(field, value, kFields);
@@ -188,7 +182,7 @@ AnswerFormat response_format(const json& value) {
   if (word == "json_schema") {
     constexpr std::string_view kFields[] = {"type", "json_schema", "schema"};
     check_names(field, value, kFields);
-    const json* const named = given(value, "json_schema");
+    const json* const named = files::find_given(value, "json_schema");
     if ((named == nullptr) == (schema == nullptr)) {
       refuse_field(field + ".json_schema",
                    named == nullptr ? " is missing" : " and schema are both given");
@@ -234,22 +228,22 @@ AnswerFormat structured_outputs(const json& value) {
                                           "whitespace_pattern"};
   check_names(field, checked_object(field, value), kFields);
   for (const char* name : {"disable_any_whitespace", "disable_additional_properties"}) {
-    const json* const flag = given(value, name);
+    const json* const flag = files::find_given(value, name);
     const std::string path = field + "." + name;
     if (flag != nullptr && checked_flag(path, *flag)) {
       refuse_field(path, ": only false is supported; write it into the schema or grammar");
     }
   }
   // There is one way of doing it, which nothing takes the place of.
-  if (const json* const flag = given(value, "disable_fallback")) {
+  if (const json* const flag = files::find_given(value, "disable_fallback")) {
     static_cast<void>(checked_flag(field + ".disable_fallback", *flag));
   }
-  if (given(value, "whitespace_pattern") != nullptr) {
+  if (files::find_given(value, "whitespace_pattern") != nullptr) {
     refuse_field(field + ".whitespace_pattern", " is not supported; leave it out");
   }
   OneFormat one;
   for (const char* name : {"json", "regex", "choice", "grammar", "json_object", "structural_tag"}) {
-    const json* const member = given(value, name);
+    const json* const member = files::find_given(value, name);
     if (member == nullptr) continue;
     const std::string path = field + "." + name;
     one.add(path, format_of(path, *member));

@@ -44,10 +44,7 @@ void RowReader::check_given_fields(std::span<const std::string_view> known) cons
   }
 }
 
-const json* RowReader::find(const char* field) const {
-  const json* const value = files::find_member(row_, field);
-  return value == nullptr || value->is_null() ? nullptr : value;
-}
+const json* RowReader::find(const char* field) const { return files::find_given(row_, field); }
 
 std::string RowReader::text(const char* field, const json& value) const {
   HEDDLE_CHECK(value.is_string(), where_, ": ", field, " is ", json_type(value),

@@ -32,6 +32,11 @@ const Json* find_member(const Json& value, std::string_view key) {
   return object == nullptr ? nullptr : object->if_contains(key);
 }
 
+const Json* find_given(const Json& value, std::string_view key) {
+  const Json* const member = find_member(value, key);
+  return member == nullptr || member->is_null() ? nullptr : member;
+}
+
 size_t size_of(const Json& value) {
   if (const JsonArray* const array = value.if_array()) return array->size();
   const JsonObject* const object = value.if_object();

@@ -17,6 +17,8 @@ namespace heddle::files {
 
 /// The member of an object; null where it has none of that key, or is no object.
 [[nodiscard]] const Json* find_member(const Json& value, std::string_view key);
+/// The same; null also where it is null, which counts as not given.
+[[nodiscard]] const Json* find_given(const Json& value, std::string_view key);
 /// Elements of an array, members of an object; of anything else 0.
 [[nodiscard]] size_t size_of(const Json& value);
 

@@ -26,22 +26,16 @@ using files::text_of;
 
 constexpr size_t kMaxToolName = 256;  // bytes
 
-/// The member that is not null; nullptr: there is none.
-const json* member(const json& object, const char* name) {
-  const json* const value = files::find_member(object, name);
-  return value == nullptr || value->is_null() ? nullptr : value;
-}
-
 /// The object `function` of a tool or of a choice, {"type": "function", "function": {...}}.
 const json& function_of(const json& value, const std::string& where) {
   if (!value.is_object()) refuse_field(where, " is ", json_type(value), ", expected an object");
-  const json* const type = member(value, "type");
+  const json* const type = files::find_given(value, "type");
   if (type == nullptr || !files::is_text(*type, "function")) {
     refuse_field(where + ".type", " is ",
                  type == nullptr ? "missing" : app::shown(files::json_text(*type)),
                  ", expected \"function\"");
   }
-  const json* const function = member(value, "function");
+  const json* const function = files::find_given(value, "function");
   if (function == nullptr || !function->is_object()) {
     refuse_field(where + ".function", " is missing or no object");
   }
@@ -50,7 +44,7 @@ const json& function_of(const json& value, const std::string& where) {
 
 std::string name_of_function(const json& function, const std::string& where) {
   const std::string field = where + ".function.name";
-  const json* const name = member(function, "name");
+  const json* const name = files::find_given(function, "name");
   if (name == nullptr || !name->is_string()) refuse_field(field, " is missing or no string");
   const size_t size = text_of(*name).size();
   if (size == 0 || size > kMaxToolName) {
@@ -69,12 +63,12 @@ std::set<std::string> check_tools(const JsonArray& tools) {
     if (!names.insert(name).second) {
       refuse_field(where + ".function.name", " is ", app::quote(name), ", as that of another tool");
     }
-    const json* const parameters = member(function, "parameters");
+    const json* const parameters = files::find_given(function, "parameters");
     if (parameters != nullptr && !parameters->is_object()) {
       refuse_field(where + ".function.parameters", " is ", json_type(*parameters),
                    ", expected an object: a JSON schema");
     }
-    const json* const strict = member(function, "strict");
+    const json* const strict = files::find_given(function, "strict");
     if (strict != nullptr && !strict->is_bool()) {
       refuse_field(where + ".function.strict", " is ", json_type(*strict),
                    ", expected true or false");
@@ -111,10 +105,10 @@ JsonValue shared_array(const JsonArray& array) {
 void read_allowed(const json& choice, const JsonArray& tools, const std::set<std::string>& names,
                   answers::ToolRequest& request) {
   const std::string field = "tool_choice.allowed_tools";
-  const json* const allowed = member(choice, "allowed_tools");
+  const json* const allowed = files::find_given(choice, "allowed_tools");
   if (allowed == nullptr || !allowed->is_object()) refuse_field(field, " is missing or no object");
-  const json* const mode = member(*allowed, "mode");
-  const json* const list = member(*allowed, "tools");
+  const json* const mode = files::find_given(*allowed, "mode");
+  const json* const list = files::find_given(*allowed, "tools");
   if (list == nullptr || !list->is_array() || files::size_of(*list) == 0) {
     refuse_field(field + ".tools", " is missing or not a list of at least one tool");
   }
@@ -144,7 +138,7 @@ void read_choice(const json& choice, const JsonArray& tools, answers::ToolReques
     request.choice = choice_named(choice, field);
     return;
   }
-  const json* const type = member(choice, "type");
+  const json* const type = files::find_given(choice, "type");
   if (type != nullptr && files::is_text(*type, "allowed_tools")) {
     return read_allowed(choice, tools, names, request);
   }
@@ -210,7 +204,7 @@ void read_reasoning(json& body, Generation& generation, Request& request) {
   json& kwargs = body.as_object()["chat_template_kwargs"];
   if (kwargs.is_null()) kwargs.emplace_object();
   // What is no object is refused where it is read.
-  if (kwargs.is_object() && member(kwargs, "reasoning_effort") == nullptr) {
+  if (kwargs.is_object() && files::find_given(kwargs, "reasoning_effort") == nullptr) {
     kwargs.get_object()["reasoning_effort"] = word;
   }
 }

@@ -58,7 +58,7 @@ std::string listed(std::span<const std::string_view> words) {
 }
 
 const json& required(const json& object, std::string_view name, const std::string& where) {
-  const json* const value = given(object, name);
+  const json* const value = files::find_given(object, name);
   if (value == nullptr) refuse_member(where, name, " is missing");
   return *value;
 }
@@ -73,11 +73,6 @@ void refuse_at(const std::string& where, const std::string& what) {
 
 std::string place_in(const std::string& list, size_t index) {
   return list + "[" + std::to_string(index) + "]";
-}
-
-const json* given(const json& object, std::string_view name) {
-  const json* const value = files::find_member(object, name);
-  return value == nullptr || value->is_null() ? nullptr : value;
 }
 
 std::string_view text_in(const json& object, std::string_view name, const std::string& where) {
@@ -105,7 +100,7 @@ void check_is_object(const json& value, const std::string& where) {
 
 std::string_view word_in(const json& object, std::string_view name, const std::string& where,
                          std::span<const std::string_view> words) {
-  if (given(object, name) == nullptr) return {};
+  if (files::find_given(object, name) == nullptr) return {};
   const std::string_view word = text_in(object, name, where);
   if (!is_word(words, word)) {
     refuse_member(where, name, " is " + app::quote(word) + ", expected " + listed(words));
@@ -114,7 +109,7 @@ std::string_view word_in(const json& object, std::string_view name, const std::s
 }
 
 bool flag_in(const json& object, std::string_view name, const std::string& where) {
-  const json* const value = given(object, name);
+  const json* const value = files::find_given(object, name);
   if (value == nullptr) return false;
   if (!value->is_bool()) {
     refuse_member(where, name,
@@ -146,7 +141,7 @@ void Translation::check_body(json& body, std::span<const std::string_view> known
 
 void Translation::take_further(const json& body) {
   for (const std::string_view name : kFurther) {
-    if (const json* const value = given(body, name)) chat()[name] = *value;
+    if (const json* const value = files::find_given(body, name)) chat()[name] = *value;
   }
 }
 

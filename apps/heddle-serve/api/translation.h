@@ -79,8 +79,6 @@ inline constexpr const char* kBodyName = "request";
 /// "input[3]"
 [[nodiscard]] std::string place_in(const std::string& list, size_t index);
 
-/// The member, not null; nullptr: it is not there.
-[[nodiscard]] const json* given(const json& object, std::string_view name);
 /// The member, which must be there, as what is expected of it.
 [[nodiscard]] std::string_view text_in(const json& object, std::string_view name,
                                        const std::string& where);

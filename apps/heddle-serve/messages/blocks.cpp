@@ -49,7 +49,7 @@ class Blocks {
     translation_.check_members(message, where, "messages", {.known = kMembers});
     (void)text_in(message, "role", where);
     const std::string role(word_in(message, "role", where, kRoles));
-    const json* const content = given(message, "content");
+    const json* const content = files::find_given(message, "content");
     if (content == nullptr) refuse_at(where, "field content is missing");
     if (role != role_) end_turn();
     role_ = role;
@@ -104,7 +104,7 @@ class Blocks {
 
   void add_use(const json& block, const std::string& where) {
     translation_.check_members(block, where, kPath, {.known = kToolUse, .ignored = kUseMarks});
-    const json* const input = given(block, "input");
+    const json* const input = files::find_given(block, "input");
     if (input == nullptr || !input->is_object()) {
       refuse_at(where, "input is missing or not an object");
     }
@@ -120,7 +120,7 @@ class Blocks {
                                {.known = kToolResult, .ignored = kResultMarks});
     if (flag_in(block, "is_error", where)) translation_.ignore(kPath + ".is_error");
     if (!is_empty()) push_message();
-    const json* const content = given(block, "content");
+    const json* const content = files::find_given(block, "content");
     Texts texts;
     if (content != nullptr) texts = texts_alone(*content, where + ".content", kPath, translation_);
     messages_.push_back(JsonObject{{"role", "tool"},

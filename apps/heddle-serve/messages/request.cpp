@@ -58,7 +58,7 @@ class Reader {
     translation_.check_body(body, fields);
     translation_.take_further(body);
     for (const std::string_view name : {"model", "temperature", "top_p", "stream"}) {
-      if (const json* const value = given(body, name)) chat()[name] = *value;
+      if (const json* const value = files::find_given(body, name)) chat()[name] = *value;
     }
     read_conversation(body);
     read_ends(body, fields.size() == kMessages.size());
@@ -77,16 +77,16 @@ class Reader {
     if (list.empty()) throw bad_request("messages is empty, expected at least one", "messages");
     check_count(list.size(), translation_.options().limits.messages, "messages", "--max-messages");
     JsonArray messages;
-    if (const json* const system = given(body, "system")) {
+    if (const json* const system = files::find_given(body, "system")) {
       add_system_blocks(*system, translation_, messages);
     }
-    add_message_blocks(*given(body, "messages"), translation_, messages);
+    add_message_blocks(*files::find_given(body, "messages"), translation_, messages);
     chat()["messages"] = std::move(messages);
   }
 
   void read_ends(const json& body, bool has_answer) {
     if (!has_answer) return;
-    const json* const most = given(body, "max_tokens");
+    const json* const most = files::find_given(body, "max_tokens");
     if (most == nullptr) throw bad_request("field max_tokens is missing", "max_tokens");
     const auto count = files::integer_in(*most, 1, std::numeric_limits<int64_t>::max());
     if (!count) {
@@ -95,7 +95,7 @@ class Reader {
                         "max_tokens");
     }
     chat()["max_completion_tokens"] = *count;
-    if (given(body, "stop_sequences") == nullptr) return;
+    if (files::find_given(body, "stop_sequences") == nullptr) return;
     const JsonArray& stops = list_in(body, "stop_sequences", kBodyName);
     check_count(stops.size(), translation_.options().limits.stop_strings, "stop_sequences",
                 "--max-stop-strings");
@@ -113,7 +113,7 @@ class Reader {
 
   void read_tools(const json& body) {
     JsonArray tools;
-    if (given(body, "tools") != nullptr) {
+    if (files::find_given(body, "tools") != nullptr) {
       const JsonArray& list = list_in(body, "tools", kBodyName);
       for (size_t i = 0; i < list.size(); ++i) {
         tools.push_back(tool_of(list[i], place_in("tools", i)));
@@ -129,7 +129,7 @@ class Reader {
     constexpr std::string_view kIgnored[] = {"cache_control", "allowed_callers", "defer_loading",
                                              "eager_input_streaming", "input_examples"};
     check_is_object(tool, where);
-    if (const json* const type = given(tool, "type"); type != nullptr) {
+    if (const json* const type = files::find_given(tool, "type"); type != nullptr) {
       const std::string_view word = text_in(tool, "type", where);
       if (word != "custom") {
         refuse_at(where, "tools of type " + app::quote(word) +
@@ -137,16 +137,17 @@ class Reader {
       }
     }
     translation_.check_members(tool, where, "tools", {.known = kKnown, .ignored = kIgnored});
-    const json* const schema = given(tool, "input_schema");
+    const json* const schema = files::find_given(tool, "input_schema");
     if (schema == nullptr || !schema->is_object()) {
       refuse_at(where, "input_schema is missing or not an object");
     }
     JsonObject function{{"name", text_in(tool, "name", where)}};
-    if (given(tool, "description") != nullptr) {
+    if (files::find_given(tool, "description") != nullptr) {
       function["description"] = text_in(tool, "description", where);
     }
     function["parameters"] = *schema;
-    if (given(tool, "strict") != nullptr) function["strict"] = flag_in(tool, "strict", where);
+    if (files::find_given(tool, "strict") != nullptr)
+      function["strict"] = flag_in(tool, "strict", where);
     return JsonObject{{"type", "function"}, {"function", std::move(function)}};
   }
 
@@ -154,7 +155,7 @@ class Reader {
     constexpr std::string_view kTypes[] = {"auto", "any", "tool", "none"};
     constexpr std::string_view kKnown[] = {"type", "name", "disable_parallel_tool_use"};
     const std::string where = "tool_choice";
-    const json* const choice = given(body, where);
+    const json* const choice = files::find_given(body, where);
     if (choice == nullptr) return;
     check_is_object(*choice, where);
     translation_.check_members(*choice, where, where, {.known = kKnown});
@@ -183,7 +184,7 @@ class Reader {
     constexpr std::string_view kKnown[] = {"type", "budget_tokens", "display"};
     constexpr std::string_view kDisplays[] = {"summarized", "omitted"};
     const std::string where = "thinking";
-    const json* const thinking = given(body, where);
+    const json* const thinking = files::find_given(body, where);
     if (thinking == nullptr) return;
     check_is_object(*thinking, where);
     translation_.check_members(*thinking, where, where, {.known = kKnown});
@@ -195,11 +196,11 @@ class Reader {
     if (variables.is_null()) variables.emplace_object();
     check_is_object(variables, "chat_template_kwargs");
     for (const char* name : {"enable_thinking", "thinking"}) {  // what templates call it
-      if (given(variables, name) == nullptr) {
+      if (files::find_given(variables, name) == nullptr) {
         variables.get_object()[name] = request_.wants_thoughts;
       }
     }
-    const json* const budget = given(*thinking, "budget_tokens");
+    const json* const budget = files::find_given(*thinking, "budget_tokens");
     if (budget == nullptr) {
       if (type == "enabled") refuse_at(where, "field budget_tokens is missing");
       return;
@@ -216,21 +217,21 @@ class Reader {
     constexpr std::string_view kKnown[] = {"effort", "format"};
     constexpr std::string_view kFormat[] = {"type", "schema"};
     constexpr std::string_view kTypes[] = {"json_schema"};
-    const json* const output = given(body, "output_config");
+    const json* const output = files::find_given(body, "output_config");
     if (output == nullptr) return;
     check_is_object(*output, "output_config");
     translation_.check_members(*output, "output_config", "output_config", {.known = kKnown});
-    if (given(*output, "effort") != nullptr) {
+    if (files::find_given(*output, "effort") != nullptr) {
       chat()["reasoning_effort"] = text_in(*output, "effort", "output_config");
     }
-    const json* const format = given(*output, "format");
+    const json* const format = files::find_given(*output, "format");
     if (format == nullptr) return;
     const std::string where = "output_config.format";
     check_is_object(*format, where);
     translation_.check_members(*format, where, where, {.known = kFormat});
     (void)text_in(*format, "type", where);
     (void)word_in(*format, "type", where, kTypes);
-    const json* const schema = given(*format, "schema");
+    const json* const schema = files::find_given(*format, "schema");
     if (schema == nullptr) refuse_at(where, "field schema is missing");
     chat()["response_format"] =
         JsonObject{{"type", "json_schema"},

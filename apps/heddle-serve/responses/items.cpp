@@ -31,7 +31,8 @@ class Items {
 
   void add(const json& item, const std::string& where) {
     check_is_object(item, where);
-    const bool is_message = given(item, "type") == nullptr && given(item, "role") != nullptr;
+    const bool is_message =
+        files::find_given(item, "type") == nullptr && files::find_given(item, "role") != nullptr;
     const std::string_view type = is_message ? "message" : text_in(item, "type", where);
     if (type == "message") return add_message(item, where);
     if (type == "function_call") return add_call(item, where);
@@ -66,7 +67,7 @@ class Items {
     translation_.check_members(item, where, "input", {.known = kMessage});
     (void)text_in(item, "role", where);
     const std::string_view role = word_in(item, "role", where, kRoles);
-    const json* const content = given(item, "content");
+    const json* const content = files::find_given(item, "content");
     if (content == nullptr) refuse_at(where, "field content is missing");
     const Texts texts = texts_of(*content, where + ".content");
     if (role != "assistant") {
@@ -94,7 +95,7 @@ class Items {
 
   void add_output(const json& item, const std::string& where) {
     translation_.check_members(item, where, "input", {.known = kOutput, .ignored = kCaller});
-    const json* const output = given(item, "output");
+    const json* const output = files::find_given(item, "output");
     if (output == nullptr) refuse_at(where, "field output is missing");
     messages_.push_back(JsonObject{{"role", "tool"},
                                    {"tool_call_id", text_in(item, "call_id", where)},
@@ -107,7 +108,7 @@ class Items {
     translation_.check_members(item, where, "input", {.known = kReasoning, .ignored = kEncrypted});
     Texts thoughts;
     for (const char* field : {"content", "summary"}) {
-      const json* const list = given(item, field);
+      const json* const list = files::find_given(item, field);
       if (list == nullptr || !thoughts.empty()) continue;
       thoughts = texts_of(json(list_in(item, field, where)), where + "." + field);
     }

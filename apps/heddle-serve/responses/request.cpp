@@ -74,12 +74,12 @@ constexpr std::string_view kIncludes[] = {kLogprobs,
                                           "code_interpreter_call.outputs"};
 
 json value_or(const json& body, std::string_view name, json otherwise) {
-  const json* const value = given(body, name);
+  const json* const value = files::find_given(body, name);
   return value == nullptr ? std::move(otherwise) : *value;
 }
 
 const json* object_of(const json& body, const char* name) {
-  const json* const value = given(body, name);
+  const json* const value = files::find_given(body, name);
   if (value != nullptr) check_is_object(*value, name);
   return value;
 }
@@ -96,7 +96,7 @@ class Reader {
     translation_.check_body(body, kResponses);
     translation_.take_further(body);
     for (const std::string_view name : kSame) {
-      if (const json* const value = given(body, name)) chat()[name] = *value;
+      if (const json* const value = files::find_given(body, name)) chat()[name] = *value;
     }
     read_conversation(body);
     read_length(body);
@@ -118,11 +118,12 @@ class Reader {
 
   void read_conversation(const json& body) {
     JsonArray messages = previous_messages(body);
-    if (given(body, "input") == nullptr) throw bad_request("field input is missing", "input");
-    add_input(*given(body, "input"), translation_, messages);
+    if (files::find_given(body, "input") == nullptr)
+      throw bad_request("field input is missing", "input");
+    add_input(*files::find_given(body, "input"), translation_, messages);
     check_count(messages.size(), translation_.options().limits.messages, "input", "--max-messages");
     conversation_ = messages;
-    const json* const instructions = given(body, "instructions");
+    const json* const instructions = files::find_given(body, "instructions");
     echoed()["instructions"] = instructions == nullptr ? json() : *instructions;
     if (instructions != nullptr) {
       const json system =
@@ -135,7 +136,7 @@ class Reader {
   JsonArray previous_messages(const json& body) {
     constexpr const char* kField = "previous_response_id";
     constexpr files::JsonLimits kLimits{.depth = 72};  // of a body, and what lies around it here
-    const json* const previous = given(body, kField);
+    const json* const previous = files::find_given(body, kField);
     echoed()[kField] = previous == nullptr ? json() : *previous;
     if (previous == nullptr) return {};
     const std::string id(text_in(body, kField, kBodyName));
@@ -156,7 +157,7 @@ class Reader {
   }
 
   void read_length(const json& body) {
-    const json* const most = given(body, "max_output_tokens");
+    const json* const most = files::find_given(body, "max_output_tokens");
     echoed()["max_output_tokens"] = most == nullptr ? json() : *most;
     if (most != nullptr) {
       const auto count = files::integer_in(*most, 1, std::numeric_limits<int64_t>::max());
@@ -176,14 +177,14 @@ class Reader {
   void read_tools(const json& body) {
     JsonArray& told = echoed()["tools"].emplace_array();
     JsonArray tools;
-    if (given(body, "tools") != nullptr) {
+    if (files::find_given(body, "tools") != nullptr) {
       const JsonArray& list = list_in(body, "tools", kBodyName);
       for (size_t i = 0; i < list.size(); ++i) {
         tools.push_back(tool_of(list[i], place_in("tools", i), told));
       }
     }
     read_choice(body, tools);
-    const json* const parallel = given(body, "parallel_tool_calls");
+    const json* const parallel = files::find_given(body, "parallel_tool_calls");
     echoed()["parallel_tool_calls"] =
         parallel == nullptr || flag_in(body, "parallel_tool_calls", kBodyName);
     if (tools.empty()) return;
@@ -204,7 +205,7 @@ class Reader {
     translation_.check_members(tool, where, "tools", {.known = kKnown, .ignored = kIgnored});
     JsonObject function{{"name", text_in(tool, "name", where)}};
     for (const std::string_view name : {"description", "parameters", "strict"}) {
-      if (const json* const value = given(tool, name)) function[name] = *value;
+      if (const json* const value = files::find_given(tool, name)) function[name] = *value;
     }
     told.push_back(JsonObject{{"type", "function"},
                               {"name", function.at("name")},
@@ -216,7 +217,7 @@ class Reader {
 
   void read_choice(const json& body, JsonArray& tools) {
     constexpr std::string_view kWords[] = {"none", "auto", "required"};
-    const json* const choice = given(body, "tool_choice");
+    const json* const choice = files::find_given(body, "tool_choice");
     echoed()["tool_choice"] = choice == nullptr ? json("auto") : *choice;
     if (choice == nullptr) return;
     if (choice->is_string()) {
@@ -275,11 +276,11 @@ class Reader {
     json told = JsonObject{{"format", JsonObject{{"type", "text"}}}};
     if (const json* const text = object_of(body, "text")) {
       translation_.check_members(*text, "text", "text", {.known = kKnown});
-      if (const json* const format = given(*text, "format")) {
+      if (const json* const format = files::find_given(*text, "format")) {
         chat()["response_format"] = format_of(*format);
         told.as_object()["format"] = *format;
       }
-      if (const json* const verbosity = given(*text, "verbosity")) {
+      if (const json* const verbosity = files::find_given(*text, "verbosity")) {
         chat()["verbosity"] = *verbosity;
         told.as_object()["verbosity"] = *verbosity;
       }
@@ -303,7 +304,7 @@ class Reader {
     if (!has_schema) return JsonObject{{"type", type}};
     JsonObject schema;
     for (const std::string_view name : {"name", "description", "schema", "strict"}) {
-      if (const json* const value = given(format, name)) schema[name] = *value;
+      if (const json* const value = files::find_given(format, name)) schema[name] = *value;
     }
     if (!schema.contains("schema")) refuse_at(where, "field schema is missing");
     return JsonObject{{"type", type}, {"json_schema", std::move(schema)}};
@@ -316,7 +317,7 @@ class Reader {
     if (const json* const reasoning = object_of(body, "reasoning")) {
       translation_.check_members(*reasoning, "reasoning", "reasoning",
                                  {.known = kKnown, .ignored = kIgnored});
-      if (const json* const effort = given(*reasoning, "effort")) {
+      if (const json* const effort = files::find_given(*reasoning, "effort")) {
         chat()["reasoning_effort"] = text_in(*reasoning, "effort", "reasoning");
         told.as_object()["effort"] = *effort;
       }
@@ -326,7 +327,7 @@ class Reader {
 
   void read_logprobs(const json& body) {
     bool has_logprobs = false;
-    if (given(body, "include") != nullptr) {
+    if (files::find_given(body, "include") != nullptr) {
       const JsonArray& list = list_in(body, "include", kBodyName);
       for (size_t i = 0; i < list.size(); ++i) {
         const std::string where = place_in("include", i);
@@ -338,7 +339,7 @@ class Reader {
         if (word == "reasoning.encrypted_content") translation_.ignore("include");
       }
     }
-    const json* const top = given(body, "top_logprobs");
+    const json* const top = files::find_given(body, "top_logprobs");
     echoed()["top_logprobs"] = top == nullptr ? json(0) : *top;
     if (top != nullptr) chat()["top_logprobs"] = *top;
     if (has_logprobs || (top != nullptr && !files::is_number(*top, 0))) chat()["logprobs"] = true;
@@ -346,9 +347,10 @@ class Reader {
 
   /// OpenAI stores what does not say otherwise: here the server's option says whether that is so.
   void read_store(const json& body) {
-    const bool is_wanted = given(body, "store") == nullptr || flag_in(body, "store", kBodyName);
+    const bool is_wanted =
+        files::find_given(body, "store") == nullptr || flag_in(body, "store", kBodyName);
     request_.is_stored = is_wanted && store_.is_on();
-    if (given(body, "store") != nullptr && is_wanted && !store_.is_on()) {
+    if (files::find_given(body, "store") != nullptr && is_wanted && !store_.is_on()) {
       translation_.ignore("store");
     }
     echoed()["store"] = request_.is_stored;
