@@ -69,7 +69,7 @@ LAYERS = {
                   ["pcre2"]),
     "src/engine/cache": (["include/heddle", "src/core", "src/model", "src/files"], ["boost", "system"]),
     # The one source that includes the library of grammars.
-    "src/engine/rules/xgrammar": (["include/heddle", "src/engine/rules/grammar", "src/files"], ["xgrammar"]),
+    "src/engine/rules/xgrammar": (["include/heddle", "src/engine/rules/grammar", "src/files", "src/answers/call_grammar.h"], ["xgrammar"]),
     "src/engine": (["include/heddle", "src/core", "src/model", "src/files", "src/tokenizer", "src/chat_template",
                     "src/answers"],
                    ["system"]),
@@ -77,7 +77,7 @@ LAYERS = {
     "src/testing": (["include/heddle/core", "src/core/math.h", "src/cuda", *JSON], ["highway", "gtest", "json", "cuda", "system"]),
     "python": (["include/heddle", "src/core/device_bytes.h"], ["nanobind", "python", "dlpack", "system"]),
     "apps/request_json": (["include/heddle/core", "include/heddle/engine", "src/files/edit_distance.h", *JSON], []),
-    "apps/heddle-serve": (["include/heddle", "apps/heddle", "apps/request_json", *JSON, "src/answers", "src/engine/thread", "src/engine/face/made_engine.h"],
+    "apps/heddle-serve": (["include/heddle", "apps/heddle", "apps/request_json", "src/files/percent.h", *JSON, "src/answers", "src/engine/thread", "src/engine/face/made_engine.h"],
                           ["cli11", "spdlog", "boost", "openssl", "prometheus", "system"]),
     "apps/heddle-bench": (["include/heddle", "apps/heddle", "src/core", "src/engine/face/made_engine.h", "src/engine/runner/engine_context.h",
                             "src/engine/cache", "src/engine/rows/scheduler.h", "src/engine/runner/model_runner.h",

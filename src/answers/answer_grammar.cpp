@@ -24,8 +24,6 @@ using files::JsonArray;
 using files::JsonObject;
 using Kind = AnswerFormat::Kind;
 
-constexpr size_t kMaxToolName = 128;  // bytes
-
 /// Letters and digits, and what the names of servers of tools have between these.
 bool is_tool_name(std::string_view name) {
   const auto fits = [](char c) {
@@ -110,40 +108,8 @@ void choose_schemas(std::vector<GrammarTool>& tools, const ToolRequest& request)
 
 Json of_any_text() { return JsonObject{{"type", "any_text"}}; }
 
-Json tag_of_choices(const std::vector<std::string>& choices) {
-  JsonArray elements;
-  for (const std::string& choice : choices) {
-    elements.push_back(JsonObject{{"type", "const_string"}, {"value", choice}});
-  }
-  return JsonObject{{"type", "or"}, {"elements", std::move(elements)}};
-}
-
-/// vLLM's older form of structural tags: {"structures": [{"begin", "schema", "end"}], "triggers"}.
-Json tag_of_structures(const Json& tag, const Json& structures) {
-  JsonArray tags;
-  HEDDLE_CHECK(structures.is_array(), "format.structures is ", files::json_kind(structures),
-               ", expected an array");
-  for (const Json& one : structures.get_array()) {
-    JsonObject tag_of_one{{"type", "tag"}};
-    for (const std::string_view key : {"begin", "end"}) {
-      const Json* member = find_member(one, key);
-      tag_of_one[key] = member == nullptr ? Json("") : *member;
-    }
-    const Json* schema = find_member(one, "schema");
-    tag_of_one["content"] = json_schema_tag(schema == nullptr ? Json(true) : *schema);
-    tags.push_back(std::move(tag_of_one));
-  }
-  const Json* triggers = find_member(tag, "triggers");
-  return JsonObject{{"type", "triggered_tags"},
-                    {"triggers", triggers == nullptr ? Json(JsonArray()) : *triggers},
-                    {"tags", std::move(tags)}};
-}
-
 Json tag_of_tag(const std::string& source) {
   const files::JsonTree tree = files::parse_json(source, "format", {.depth = 100});
-  if (const Json* structures = find_member(*tree, "structures"); structures != nullptr) {
-    return tag_of_structures(*tree, *structures);
-  }
   const Json* format = find_member(*tree, "format");
   HEDDLE_CHECK(format != nullptr && format->is_object(),
                "format is a structural tag without \"format\", expected an object of this name");
@@ -160,9 +126,9 @@ Json tag_of_content(const AnswerFormat& content) {
       return json_schema_tag(*schema);
     }
     case Kind::kRegex:
-      if (content.source.empty()) return tag_of_choices({""});
+      if (content.source.empty()) return choice_tag({""});
       return JsonObject{{"type", "regex"}, {"pattern", content.source}};
-    case Kind::kChoice: return tag_of_choices(content.choices);
+    case Kind::kChoice: return choice_tag(content.choices);
     case Kind::kGrammar: return JsonObject{{"type", "grammar"}, {"grammar", content.source}};
     case Kind::kStructuralTag: return tag_of_tag(content.source);
     case Kind::kLark: break;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -19,6 +20,9 @@ enum class StrictLevel : uint8_t {
   kFunction,  // always held
   kParameter  // so they are, and all arguments follow the schemas of their tools
 };
+
+/// Bytes of the name of a tool.
+inline constexpr size_t kMaxToolName = 128;
 
 struct ToolRequest {
   JsonValue tools{};  // an array as in OpenAI's chat API

@@ -82,6 +82,14 @@ Json json_schema_tag(const Json& schema) {
                     {"json_schema", any ? Json(JsonObject{{"type", "object"}}) : schema}};
 }
 
+Json choice_tag(const std::vector<std::string>& choices) {
+  JsonArray elements;
+  for (const std::string& choice : choices) {
+    elements.push_back(JsonObject{{"type", "const_string"}, {"value", choice}});
+  }
+  return JsonObject{{"type", "or"}, {"elements", std::move(elements)}};
+}
+
 Json calls_alone(ToolFormat format, const std::vector<GrammarTool>& tools, bool is_single) {
   const CallForm& form = call_form(format);
   if (form.is_list) return tag_of_list(form, tools, is_single);

@@ -1,4 +1,4 @@
-// Elements of structural tags, as xgrammar reads them, for calls of tools.
+// Elements of structural tags, as xgrammar reads them.
 #pragma once
 
 #include <optional>
@@ -19,6 +19,9 @@ struct GrammarTool {
 
 /// JSON that the schema describes; true: any object.
 [[nodiscard]] files::Json json_schema_tag(const files::Json& schema);
+
+/// One of the texts.
+[[nodiscard]] files::Json choice_tag(const std::vector<std::string>& choices);
 
 /// Calls, at least one, and nothing else.
 [[nodiscard]] files::Json calls_alone(ToolFormat format, const std::vector<GrammarTool>& tools,

@@ -86,13 +86,10 @@ def statuses(answer):
 class Access(Case):
     """With keys of both kinds."""
 
+    keys = API_KEYS[0] + "\r\n\n" + API_KEYS[1] + "  \n"  # spaces and empty lines are no keys
+
     @classmethod
     def setUpClass(cls):
-        temporary = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(temporary.cleanup)
-        keys = pathlib.Path(temporary.name) / "keys"
-        keys.write_text(API_KEYS[0] + "\r\n\n" + API_KEYS[1] + "  \n")  # spaces and empty lines are no keys
-        cls.options = ("--api-key-file", keys)
         super().setUpClass()
         cls.slow, cls.silent = (socket.create_connection(("127.0.0.1", cls.server.port)) for _ in range(2))
         cls.addClassCleanup(cls.slow.close)

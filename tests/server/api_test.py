@@ -305,14 +305,8 @@ class Configuration(unittest.TestCase):
 
 
 class Keys(Case):
-    @classmethod
-    def setUpClass(cls):
-        temporary = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(temporary.cleanup)
-        keys = pathlib.Path(temporary.name) / "keys"
-        keys.write_text("first-key\nsecond-key\n")
-        cls.options = ("--api-key-file", keys, "--ignore-unknown-fields", "--allow-request-templates", "--cors-origin", "https://ok.example", "--log-json")
-        super().setUpClass()
+    keys = "first-key\nsecond-key\n"
+    options = ("--ignore-unknown-fields", "--allow-request-templates", "--cors-origin", "https://ok.example", "--log-json")
 
     def test_keys(self):
         for key, status in (("first-key", 200), ("second-key", 200), (ADMIN_KEY, 200), ("third-key", 401), ("", 401)):

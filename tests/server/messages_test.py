@@ -3,8 +3,6 @@
   python3 tests/server/messages_test.py HEDDLE [TEST...]
 """
 import json
-import pathlib
-import tempfile
 
 from serve_case import Case, ConversationCase, main
 from tools_test import write_models
@@ -137,14 +135,7 @@ class Messages(Asking):
 
 
 class Keys(Case):
-    @classmethod
-    def setUpClass(cls):
-        temporary = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(temporary.cleanup)
-        keys = pathlib.Path(temporary.name) / "keys"
-        keys.write_text("a-key\n")
-        cls.options = ("--api-key-file", keys)
-        super().setUpClass()
+    keys = "a-key\n"
 
     def test_the_key_may_be_in_either_header(self):
         for headers, wanted in (({}, 401), ({"x-api-key": "a-key"}, 200), ({"X-Api-Key": " a-key "}, 200), ({"x-api-key": "b"}, 401),

@@ -133,6 +133,7 @@ class Case(unittest.TestCase):
 
     options = ()
     num_adapters = 4
+    keys = None  # the text of the server's --api-key-file
 
     @classmethod
     def write_models(cls, folder):
@@ -143,7 +144,12 @@ class Case(unittest.TestCase):
         temporary = tempfile.TemporaryDirectory()
         cls.addClassCleanup(temporary.cleanup)
         cls.write_models(pathlib.Path(temporary.name))
-        cls.server = Server(temporary.name, *cls.options, num_adapters=cls.num_adapters)
+        options = list(cls.options)
+        if cls.keys is not None:
+            keys = pathlib.Path(temporary.name) / "keys"
+            keys.write_text(cls.keys)
+            options += ["--api-key-file", keys]
+        cls.server = Server(temporary.name, *options, num_adapters=cls.num_adapters)
         cls.addClassCleanup(cls.server.stop)
 
     def assert_alive(self):

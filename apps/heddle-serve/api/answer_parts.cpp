@@ -30,6 +30,14 @@ std::vector<PartChange> AnswerParts::finish() {
   return std::exchange(changes_, {});
 }
 
+std::vector<PartChange> AnswerParts::finish_with_part() {
+  std::vector<PartChange> changes = finish();
+  if (!parts_.empty()) return changes;
+  begin({.kind = PartKind::kText});
+  end();
+  return std::exchange(changes_, {});
+}
+
 bool AnswerParts::has_calls() const {
   return std::ranges::any_of(parts_,
                              [](const AnswerPart& part) { return part.kind == PartKind::kCall; });

@@ -39,6 +39,8 @@ class AnswerParts {
   [[nodiscard]] std::vector<PartChange> push(std::string_view text);
   /// The end of the answer.
   [[nodiscard]] std::vector<PartChange> finish();
+  /// The same; an answer without anything then has one part, an empty text.
+  [[nodiscard]] std::vector<PartChange> finish_with_part();
   [[nodiscard]] const std::vector<AnswerPart>& parts() const { return parts_; }
   [[nodiscard]] bool has_calls() const;
 

@@ -24,8 +24,6 @@ using files::JsonArray;
 using files::JsonObject;
 using files::text_of;
 
-constexpr size_t kMaxToolName = 256;  // bytes
-
 /// The object `function` of a tool or of a choice, {"type": "function", "function": {...}}.
 const json& function_of(const json& value, const std::string& where) {
   if (!value.is_object()) refuse_field(where, " is ", json_type(value), ", expected an object");
@@ -47,8 +45,8 @@ std::string name_of_function(const json& function, const std::string& where) {
   const json* const name = files::find_given(function, "name");
   if (name == nullptr || !name->is_string()) refuse_field(field, " is missing or no string");
   const size_t size = text_of(*name).size();
-  if (size == 0 || size > kMaxToolName) {
-    refuse_field(field, " has ", size, " bytes, expected 1 to ", kMaxToolName);
+  if (size == 0 || size > answers::kMaxToolName) {
+    refuse_field(field, " has ", size, " bytes, expected 1 to ", answers::kMaxToolName);
   }
   return std::string(text_of(*name));
 }

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <limits>
 
 #include "api/api_error.h"
 #include "api/fields.h"
 #include "api/openai_request.h"
+#include "files/json_text.h"
 #include "request_json/nearest.h"
 #include "request_json/shown.h"
 
@@ -92,6 +94,17 @@ const JsonArray& list_in(const json& object, std::string_view name, const std::s
   return value.get_array();
 }
 
+int64_t count_in(const json& object, std::string_view name, const std::string& where) {
+  const json& value = required(object, name, where);
+  const auto count = files::integer_in(value, 1, std::numeric_limits<int64_t>::max());
+  if (!count) {
+    refuse_member(
+        where, name,
+        " is " + app::shown(files::json_text(value)) + ", expected a whole number of at least 1");
+  }
+  return *count;
+}
+
 void check_is_object(const json& value, const std::string& where) {
   if (!value.is_object()) {
     throw bad_request(where + " is " + files::json_kind(value) + ", expected an object", where);
@@ -100,12 +113,17 @@ void check_is_object(const json& value, const std::string& where) {
 
 std::string_view word_in(const json& object, std::string_view name, const std::string& where,
                          std::span<const std::string_view> words) {
-  if (files::find_given(object, name) == nullptr) return {};
   const std::string_view word = text_in(object, name, where);
   if (!is_word(words, word)) {
     refuse_member(where, name, " is " + app::quote(word) + ", expected " + listed(words));
   }
   return word;
+}
+
+std::string_view given_word_in(const json& object, std::string_view name, const std::string& where,
+                               std::span<const std::string_view> words) {
+  return files::find_given(object, name) == nullptr ? std::string_view()
+                                                    : word_in(object, name, where, words);
 }
 
 bool flag_in(const json& object, std::string_view name, const std::string& where) {
@@ -179,14 +197,14 @@ std::string name_in(FieldNames names, std::string field) {
   return field;
 }
 
-ApiError error_in(FieldNames names, const app::FieldError& error) {
+app::FieldError error_in(FieldNames names, const app::FieldError& error) {
   std::string what = error.what();
   const std::string field = name_in(names, error.field());
   const size_t at = what.find(error.field());
   if (!error.field().empty() && at != std::string::npos) {
     what.replace(at, error.field().size(), field);
   }
-  return bad_request(what, field);
+  return {field, what, error.code()};
 }
 
 void Texts::add(std::string_view text) { texts_.emplace_back(text); }

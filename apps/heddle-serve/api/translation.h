@@ -1,6 +1,7 @@
 // What the readers of the APIs whose bodies become chat completions share.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,7 +36,7 @@ using FieldNames = std::span<const std::pair<std::string_view, std::string_view>
 /// "tools[0].function.name" as the body has it: "tools[0].name".
 [[nodiscard]] std::string name_in(FieldNames names, std::string field);
 /// The error of a field of the chat completion as one of the body's.
-[[nodiscard]] ApiError error_in(FieldNames names, const app::FieldError& error);
+[[nodiscard]] app::FieldError error_in(FieldNames names, const app::FieldError& error);
 
 /// A body on its way to that of a chat completion.
 class Translation {
@@ -86,10 +87,15 @@ inline constexpr const char* kBodyName = "request";
                                        const std::string& where);
 /// An object at that place.
 void check_is_object(const json& value, const std::string& where);
-/// The member as one of these words; empty: it is not given.
+/// The member, a whole number of at least 1.
+[[nodiscard]] int64_t count_in(const json& object, std::string_view name, const std::string& where);
+/// The member as one of these words; the second: empty where it is not given.
 [[nodiscard]] std::string_view word_in(const json& object, std::string_view name,
                                        const std::string& where,
                                        std::span<const std::string_view> words);
+[[nodiscard]] std::string_view given_word_in(const json& object, std::string_view name,
+                                             const std::string& where,
+                                             std::span<const std::string_view> words);
 /// The member as true or false, which is false where it is not given.
 [[nodiscard]] bool flag_in(const json& object, std::string_view name, const std::string& where);
 

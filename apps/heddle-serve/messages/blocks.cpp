@@ -47,7 +47,6 @@ class Blocks {
     constexpr std::string_view kRoles[] = {"user", "assistant", "system"};
     check_is_object(message, where);
     translation_.check_members(message, where, "messages", {.known = kMembers});
-    (void)text_in(message, "role", where);
     const std::string role(word_in(message, "role", where, kRoles));
     const json* const content = files::find_given(message, "content");
     if (content == nullptr) refuse_at(where, "field content is missing");

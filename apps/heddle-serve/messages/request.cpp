@@ -1,7 +1,6 @@
 #include "messages/request.h"
 
 #include <array>
-#include <limits>
 #include <span>
 
 #include "api/api_error.h"
@@ -86,15 +85,7 @@ class Reader {
 
   void read_ends(const json& body, bool has_answer) {
     if (!has_answer) return;
-    const json* const most = files::find_given(body, "max_tokens");
-    if (most == nullptr) throw bad_request("field max_tokens is missing", "max_tokens");
-    const auto count = files::integer_in(*most, 1, std::numeric_limits<int64_t>::max());
-    if (!count) {
-      throw bad_request("max_tokens is " + app::shown(files::json_text(*most)) +
-                            ", expected a whole number of at least 1",
-                        "max_tokens");
-    }
-    chat()["max_completion_tokens"] = *count;
+    chat()["max_completion_tokens"] = count_in(body, "max_tokens", kBodyName);
     if (files::find_given(body, "stop_sequences") == nullptr) return;
     const JsonArray& stops = list_in(body, "stop_sequences", kBodyName);
     check_count(stops.size(), translation_.options().limits.stop_strings, "stop_sequences",
@@ -159,7 +150,6 @@ class Reader {
     if (choice == nullptr) return;
     check_is_object(*choice, where);
     translation_.check_members(*choice, where, where, {.known = kKnown});
-    (void)text_in(*choice, "type", where);
     const std::string_view type = word_in(*choice, "type", where, kTypes);
     const bool must_call = type == "any" || type == "tool";
     if (has_no_tools) {
@@ -188,10 +178,9 @@ class Reader {
     if (thinking == nullptr) return;
     check_is_object(*thinking, where);
     translation_.check_members(*thinking, where, where, {.known = kKnown});
-    (void)text_in(*thinking, "type", where);
     const std::string_view type = word_in(*thinking, "type", where, kTypes);
     request_.wants_thoughts = type != "disabled";
-    request_.hides_thoughts = word_in(*thinking, "display", where, kDisplays) == "omitted";
+    request_.hides_thoughts = given_word_in(*thinking, "display", where, kDisplays) == "omitted";
     json& variables = chat()["chat_template_kwargs"];
     if (variables.is_null()) variables.emplace_object();
     check_is_object(variables, "chat_template_kwargs");
@@ -200,17 +189,11 @@ class Reader {
         variables.get_object()[name] = request_.wants_thoughts;
       }
     }
-    const json* const budget = files::find_given(*thinking, "budget_tokens");
-    if (budget == nullptr) {
-      if (type == "enabled") refuse_at(where, "field budget_tokens is missing");
-      return;
+    if (type == "enabled") {
+      chat()["thinking_token_budget"] = count_in(*thinking, "budget_tokens", where);
+    } else if (files::find_given(*thinking, "budget_tokens") != nullptr) {
+      refuse_at(where, "budget_tokens belongs to type \"enabled\"; leave it out");
     }
-    const auto count = files::integer_in(*budget, 1, std::numeric_limits<int64_t>::max());
-    if (!count || type != "enabled") {
-      refuse_at(where, "budget_tokens is " + app::shown(files::json_text(*budget)) +
-                           ", expected a whole number of at least 1 with type \"enabled\"");
-    }
-    chat()["thinking_token_budget"] = *count;
   }
 
   void read_output(const json& body) {
@@ -229,7 +212,6 @@ class Reader {
     const std::string where = "output_config.format";
     check_is_object(*format, where);
     translation_.check_members(*format, where, where, {.known = kFormat});
-    (void)text_in(*format, "type", where);
     (void)word_in(*format, "type", where, kTypes);
     const json* const schema = files::find_given(*format, "schema");
     if (schema == nullptr) refuse_at(where, "field schema is missing");

@@ -49,8 +49,9 @@ class ResponsesForm final : public AnswerForm {
     for (const PartChange& change : parts_.push(event.text)) bytes += told(change);
     if (!event.completion) return bytes;
     has_ended_early_ = event.completion->finish_reason != FinishReason::kStop;
-    for (const PartChange& change : parts_.finish()) bytes += told(change);
-    return bytes + tell_empty();
+    // OpenAI's clients look for a message: an answer without a token has an empty one.
+    for (const PartChange& change : parts_.finish_with_part()) bytes += told(change);
+    return bytes;
   }
 
   std::string end(std::span<const Completion> rows) override {
@@ -82,8 +83,7 @@ class ResponsesForm final : public AnswerForm {
       add_logprobs(answer_span(answer), *answer.token_texts);
     }
     for (const PartChange& change : parts_.push(answer.text)) (void)told(change);
-    for (const PartChange& change : parts_.finish()) (void)told(change);
-    (void)tell_empty();
+    for (const PartChange& change : parts_.finish_with_part()) (void)told(change);
     std::string text = files::json_text(whole_response(answer));
     finish(text);
     return text;
@@ -178,18 +178,6 @@ class ResponsesForm final : public AnswerForm {
     return count;
   }
 
-  /// OpenAI's clients look for a message: an answer without a token has an empty one.
-  std::string tell_empty() {
-    if (!parts_.parts().empty()) return {};
-    is_empty_ = true;
-    logprobs_.emplace_back();
-    return told({.kind = Change::kBegins, .part = 0}) + told({.kind = Change::kEnds, .part = 0});
-  }
-
-  [[nodiscard]] const AnswerPart& part(size_t i) const {
-    return is_empty_ ? no_part_ : parts_.parts()[i];
-  }
-
   std::string id_of(size_t i, const AnswerPart& part) const {
     switch (part.kind) {
       case PartKind::kThoughts: return "rs_" + hex_ + std::to_string(i);
@@ -209,7 +197,7 @@ class ResponsesForm final : public AnswerForm {
   }
 
   JsonObject item_of(size_t i, const char* status) const {
-    const AnswerPart& part = this->part(i);
+    const AnswerPart& part = parts_.parts()[i];
     const bool has_begun = std::string_view(status) != kInProgress;
     JsonObject item{{"id", id_of(i, part)}, {"type", ""}, {"status", status}};
     if (part.kind == PartKind::kCall) {
@@ -233,7 +221,7 @@ class ResponsesForm final : public AnswerForm {
   /// What the stream says of a change.
   std::string told(const PartChange& change) {
     const size_t i = change.part;
-    const AnswerPart& part = this->part(i);
+    const AnswerPart& part = parts_.parts()[i];
     const JsonObject place{{"item_id", id_of(i, part)}, {"output_index", i}};
     switch (change.kind) {
       case Change::kBegins: return told_begin(i, part, place);
@@ -293,15 +281,14 @@ class ResponsesForm final : public AnswerForm {
                          {{"output_index", i}, {"item", item_of(i, status_of(i))}});
   }
 
-  [[nodiscard]] size_t num_items() const { return is_empty_ ? 1 : parts_.parts().size(); }
   /// Only the last item of an answer that was cut off is incomplete.
   [[nodiscard]] const char* status_of(size_t i) const {
-    return has_ended_early_ && i + 1 == num_items() ? kIncomplete : kCompleted;
+    return has_ended_early_ && i + 1 == parts_.parts().size() ? kIncomplete : kCompleted;
   }
 
   JsonArray output() const {
     JsonArray items;
-    for (size_t i = 0; i < num_items(); ++i) items.push_back(item_of(i, status_of(i)));
+    for (size_t i = 0; i < parts_.parts().size(); ++i) items.push_back(item_of(i, status_of(i)));
     return items;
   }
 
@@ -342,14 +329,13 @@ class ResponsesForm final : public AnswerForm {
   JsonObject head_;        // what all states of the response have
   AnswerParts parts_;
   std::vector<JsonArray> logprobs_;  // of each part's tokens
-  const AnswerPart no_part_{};       // the text of an answer without a token
   struct Waiting {
     std::string bytes;
     json entry;
   };
   std::vector<Waiting> waiting_;  // log-probabilities of tokens whose text has not come
   int64_t sequence_number_ = 0;
-  bool is_open_ = false, is_empty_ = false, has_ended_early_ = false;
+  bool is_open_ = false, has_ended_early_ = false;
 };
 
 }  // namespace

@@ -65,7 +65,6 @@ class Items {
 
   void add_message(const json& item, const std::string& where) {
     translation_.check_members(item, where, "input", {.known = kMessage});
-    (void)text_in(item, "role", where);
     const std::string_view role = word_in(item, "role", where, kRoles);
     const json* const content = files::find_given(item, "content");
     if (content == nullptr) refuse_at(where, "field content is missing");

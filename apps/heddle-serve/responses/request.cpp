@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <optional>
 
 #include "api/api_error.h"
@@ -160,16 +159,10 @@ class Reader {
     const json* const most = files::find_given(body, "max_output_tokens");
     echoed()["max_output_tokens"] = most == nullptr ? json() : *most;
     if (most != nullptr) {
-      const auto count = files::integer_in(*most, 1, std::numeric_limits<int64_t>::max());
-      if (!count) {
-        throw bad_request("max_output_tokens is " + app::shown(files::json_text(*most)) +
-                              ", expected a whole number of at least 1",
-                          "max_output_tokens");
-      }
-      chat()["max_completion_tokens"] = *count;
+      chat()["max_completion_tokens"] = count_in(body, "max_output_tokens", kBodyName);
     }
     constexpr std::string_view kWords[] = {"disabled", "auto"};
-    const std::string_view word = word_in(body, "truncation", kBodyName, kWords);
+    const std::string_view word = given_word_in(body, "truncation", kBodyName, kWords);
     echoed()["truncation"] = word.empty() ? kWords[0] : word;
     if (word == "auto") chat()["truncate_prompt_tokens"] = -1;
   }
@@ -252,7 +245,6 @@ class Reader {
     constexpr std::string_view kModes[] = {"auto", "required"};
     const std::string where = "tool_choice";
     translation_.check_members(choice, where, where, {.known = kKnown});
-    (void)text_in(choice, "mode", where);
     chat()["tool_choice"] = word_in(choice, "mode", where, kModes);
     const JsonArray& list = list_in(choice, "tools", where);
     JsonArray kept;
@@ -295,7 +287,6 @@ class Reader {
     constexpr std::string_view kTypes[] = {"text", "json_object", "json_schema"};
     const std::string where = "text.format";
     check_is_object(format, where);
-    (void)text_in(format, "type", where);
     const std::string_view type = word_in(format, "type", where, kTypes);
     const bool has_schema = type == "json_schema";
     translation_.check_members(

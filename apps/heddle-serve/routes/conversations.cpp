@@ -34,20 +34,6 @@ std::string plain_id(std::string id) {
 
 }  // namespace
 
-/// render_conversation, whose errors and ignored fields have the names that the body has.
-net::awaitable<void> Routes::render_named(Generation& generation, FieldNames names) {
-  const auto render = [&] {
-    try {
-      render_conversation(service_.engine(), service_.options(), generation);
-    } catch (const app::FieldError& error) {
-      throw error_in(names, error);
-    }
-    for (std::string& name : generation.ignored) name = name_in(names, std::move(name));
-    return true;
-  };
-  (void)co_await service_.run_on(Service::Worker::kTexts, render);
-}
-
 net::awaitable<void> Routes::responses(const HttpRequest& request, Responder& responder,
                                        RequestLog& log) {
   const std::string owner = Access::owner_of(request);
@@ -55,9 +41,8 @@ net::awaitable<void> Routes::responses(const HttpRequest& request, Responder& re
   ResponsesRequest asked = co_await read_body(request.body, read);
   Generation generation = asked.generation;
   responder.forget_body();
-  if (!generation.request_id.empty()) log.id = generation.request_id;
   resolve(generation, log);
-  co_await render_named(generation, responses_names());
+  co_await render_prompt(generation, responses_names());
   name_ignored(request, generation, responder);
   asked.generation = generation;
   const std::string id = response_id();
@@ -101,9 +86,8 @@ net::awaitable<void> Routes::messages(const HttpRequest& request, Responder& res
   MessagesRequest asked = co_await read_body(request.body, read);
   Generation generation = asked.generation;
   responder.forget_body();
-  if (!generation.request_id.empty()) log.id = generation.request_id;
   resolve(generation, log);
-  co_await render_named(generation, messages_names());
+  co_await render_prompt(generation, messages_names());
   if (asked.wants_thoughts && !generation.parser.finds_reasoning) {
     generation.ignored.emplace_back("thinking");  // the model does not think aloud
   }
@@ -122,7 +106,7 @@ net::awaitable<HttpResponse> Routes::count_tokens(const HttpRequest& http, Respo
   Request& request = generation.prompts.front();
   RequestLog unused;
   resolve(generation, unused);
-  co_await render_named(generation, messages_names());
+  co_await render_prompt(generation, messages_names());
   const auto count = [&] {
     const auto tokenizer = service_.engine().tokenizer(request);
     const JsonObject answer{{"input_tokens", tokenizer->tokenize(request).size()}};

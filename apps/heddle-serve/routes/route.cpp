@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "files/percent.h"
+
 namespace heddle::serve {
 namespace {
 
@@ -49,27 +51,6 @@ constexpr Entry kTable[] = {{"POST", "/v1/chat/completions", Route::kChat},
                             {"GET", "/v1/models", Route::kListModels},
                             {"GET", "/models", Route::kListModels}};
 
-/// "%73ql" -> "sql"; what is no such code stays.
-std::string percent_decoded(std::string_view text) {
-  const auto digit = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    const char lower = static_cast<char>(c | 0x20);
-    return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-  };
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool is_code =
-        text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0;
-    if (is_code) {
-      decoded += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
-      i += 2;
-    } else {
-      decoded += text[i];
-    }
-  }
-  return decoded;
-}
-
 /// Whether the path is one in the folder, such as "/v1/models/sql" in "/v1/models".
 bool is_in(const std::string& path, std::string_view folder) {
   return path.size() > folder.size() && path.starts_with(folder) && path[folder.size()] == '/';
@@ -83,7 +64,7 @@ RouteMatch route_of(const HttpRequest& head) {
   }
   const auto named = [&head](Route route, std::string_view folder) -> RouteMatch {
     return {.route = route,
-            .name = percent_decoded(std::string_view(head.path).substr(folder.size() + 1))};
+            .name = files::percent_decoded(std::string_view(head.path).substr(folder.size() + 1))};
   };
   if (head.method == "DELETE" && is_in(head.path, kAdapters)) {
     return named(Route::kDeleteAdapter, kAdapters);

@@ -197,6 +197,7 @@ void Routes::name_ignored(const HttpRequest& request, const Generation& generati
 }
 
 void Routes::resolve(Generation& generation, RequestLog& log) {
+  if (!generation.request_id.empty()) log.id = generation.request_id;
   if (generation.room > 0) {
     const int64_t context = service_.engine().options().max_context;
     const int64_t kept = std::max<int64_t>(context - std::min(generation.room, context), 1);
@@ -208,9 +209,15 @@ void Routes::resolve(Generation& generation, RequestLog& log) {
 }
 
 /// What the template of the model or its adapter makes of the conversation, and says of the answer.
-net::awaitable<void> Routes::render_prompt(Generation& generation) {
+/// Errors and ignored fields have the names that the body has.
+net::awaitable<void> Routes::render_prompt(Generation& generation, FieldNames names) {
   const auto render = [&] {
-    render_conversation(service_.engine(), service_.options(), generation);
+    try {
+      render_conversation(service_.engine(), service_.options(), generation);
+    } catch (const app::FieldError& error) {
+      throw error_in(names, error);
+    }
+    for (std::string& name : generation.ignored) name = name_in(names, std::move(name));
     return true;
   };
   (void)co_await service_.run_on(Service::Worker::kTexts, render);
@@ -240,7 +247,6 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
   Generation generation = co_await read_body(request.body, read);
   name_ignored(request, generation, responder);
   responder.forget_body();
-  if (!generation.request_id.empty()) log.id = generation.request_id;
   resolve(generation, log);
   if (is_chat) {
     co_await render_prompt(generation);

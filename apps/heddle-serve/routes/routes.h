@@ -57,8 +57,7 @@ class Routes {
   HttpResponse metrics();
   [[nodiscard]] HttpResponse health() const;
   boost::asio::awaitable<void> cut_echoed(Generation& generation);
-  boost::asio::awaitable<void> render_prompt(Generation& generation);
-  boost::asio::awaitable<void> render_named(Generation& generation, FieldNames names);
+  boost::asio::awaitable<void> render_prompt(Generation& generation, FieldNames names = {});
   /// The header with the fields that are accepted and have no effect, and that with the request's
   /// id where it is given.
   void name_ignored(const HttpRequest& request, const Generation& generation, Responder& responder,

@@ -95,10 +95,6 @@ TEST(AnswerGrammar, PutsThoughtsBeforeContent) {
       content({.kind = Kind::kStructuralTag,
                .source = R"({"type": "structural_tag", "format": {"type": "any_text"}})"})["type"],
       "any_text");
-  const json old = content({.kind = Kind::kStructuralTag, .source = R"({"type": "structural_tag",
-    "structures": [{"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"}], "triggers": ["<f"]})"});
-  EXPECT_EQ(old["tags"][0]["content"]["json_schema"]["type"], "integer");
-  EXPECT_EQ(old["triggers"][0], "<f");
   EXPECT_EQ(content({.kind = Kind::kLark, .source = "start: \"a\""}),
             json::parse(R"({"type": "grammar", "syntax": "lark", "grammar": "start: \"a\""})"));
 }

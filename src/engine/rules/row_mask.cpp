@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kBits = 32;  // of a word
 /// Processor time of an answer's masks, so that no grammar holds up the others of a batch: at
-/// first, and for each token. Usual ones take well below 1 ms a token.
+/// first, and for each token.
 constexpr double kFirstSeconds = 0.5, kTokenSeconds = 0.012;
 constexpr int64_t kStepBytes = int64_t{32} << 20;  // that a token may add
 

@@ -18,7 +18,7 @@ constexpr int kNice = 3;  // steps of the engine get twice as much of a processo
 constexpr int64_t kBitsOfWord = 32;
 constexpr size_t kMaxFormatBytes = size_t{1} << 20;
 constexpr size_t kLongestReason = 300;
-constexpr size_t kMaxTokenSets = 8;  // that are kept, of some 100 bytes a token each
+constexpr size_t kMaxTokenSets = 8;  // that are kept
 
 /// The control tokens whose text is in the format: the marks of its structural tag. No other is
 /// ever a part of an answer with a format.

@@ -4,18 +4,22 @@
 #include "engine/rules/grammar/grammar_library.h"
 
 namespace heddle::grammar {
+namespace {
 
-bool has_library() { return false; }
-
-std::shared_ptr<const TokenSet> make_token_set(TokenBytes /*tokens*/) {
+[[noreturn]] void refuse() {
   throw_error(ErrorCode::kUnsupported,
               "this build of heddle has no structured output (HEDDLE_GRAMMAR=OFF)");
 }
 
+}  // namespace
+
+bool has_library() { return false; }
+
+std::shared_ptr<const TokenSet> make_token_set(TokenBytes /*tokens*/) { refuse(); }
+
 std::shared_ptr<const CompiledFormat> compile(const TokenSet& /*token_set*/,
                                               const AnswerFormat& /*format*/) {
-  throw_error(ErrorCode::kUnsupported,
-              "this build of heddle has no structured output (HEDDLE_GRAMMAR=OFF)");
+  refuse();
 }
 
 }  // namespace heddle::grammar

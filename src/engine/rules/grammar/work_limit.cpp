@@ -8,7 +8,7 @@
 namespace heddle::grammar {
 namespace {
 
-constexpr uint32_t kCallsPerLook = 64;  // at the clock, which takes some 100 ns
+constexpr uint32_t kCallsPerLook = 64;  // at the clock, which is a system call
 
 thread_local LimitedWork* current = nullptr;
 
@@ -44,25 +44,16 @@ LimitedWork::~LimitedWork() { current = nullptr; }
 
 double LimitedWork::seconds() const { return thread_seconds() - (end_ - limit_.seconds); }
 
-void LimitedWork::check() {
-  if (num_bytes_ > limit_.num_bytes) throw LimitPassed(LimitPassed::Kind::kMemory, limit_);
+void LimitedWork::check(size_t num_more) {
+  if (num_bytes_ + static_cast<int64_t>(num_more) > limit_.num_bytes)
+    throw LimitPassed(LimitPassed::Kind::kMemory, limit_);
   if (++num_calls_ % kCallsPerLook == 0 && thread_seconds() > end_) {
     throw LimitPassed(LimitPassed::Kind::kTime, limit_);
   }
 }
 
 void* allocate(size_t size) {
-  if (current != nullptr) {
-    // Before it is taken, so that a single huge array is refused, too.
-    current->num_bytes_ += static_cast<int64_t>(size);
-    try {
-      current->check();
-    } catch (...) {
-      current->num_bytes_ -= static_cast<int64_t>(size);
-      throw;
-    }
-    current->num_bytes_ -= static_cast<int64_t>(size);
-  }
+  if (current != nullptr) current->check(size);
   void* const place = ::operator new(size);
   if (current != nullptr) current->num_bytes_ += static_cast<int64_t>(malloc_usable_size(place));
   return place;

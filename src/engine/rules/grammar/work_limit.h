@@ -40,7 +40,8 @@ class LimitedWork {
  private:
   friend void* allocate(size_t size);
   friend void deallocate(void* place) noexcept;
-  void check();
+  /// Throws LimitPassed where that many bytes more, or the time so far, pass the limit.
+  void check(size_t num_more);
 
   WorkLimit limit_;
   double end_;  // of the thread's clock

@@ -7,35 +7,13 @@
 #include "heddle/core/error.h"
 
 #include "files/json_value.h"
+#include "files/percent.h"
 #include "files/printable.h"
 
 namespace heddle::grammar {
 namespace {
 
 constexpr size_t kLongestPlace = 150, kLongestKey = 60;
-
-int digit_of_hex(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  const char lower = static_cast<char>(c | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
-/// With %20 as a blank, and so on; none where an escape is wrong.
-std::optional<std::string> without_percents(std::string_view text) {
-  std::string result;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '%') {
-      result += text[i];
-      continue;
-    }
-    const int high = i + 2 < text.size() ? digit_of_hex(text[i + 1]) : -1;
-    const int low = i + 2 < text.size() ? digit_of_hex(text[i + 2]) : -1;
-    if (high < 0 || low < 0) return std::nullopt;
-    result += static_cast<char>(high * 16 + low);
-    i += 2;
-  }
-  return result;
-}
 
 /// A part of a pointer with ~0 as ~ and ~1 as /.
 std::optional<std::string> key_of(std::string_view part) {
@@ -89,10 +67,9 @@ void refuse(const SchemaPlace& place, const std::string& what) {
 
 const files::Json* find_reference(const files::Json& document, std::string_view reference) {
   if (!reference.starts_with('#')) return nullptr;
-  const std::optional<std::string> pointer = without_percents(reference.substr(1));
-  if (!pointer) return nullptr;
+  const std::string pointer = files::percent_decoded(reference.substr(1));
   const files::Json* value = &document;
-  std::string_view rest = *pointer;
+  std::string_view rest = pointer;
   while (!rest.empty()) {
     if (rest[0] != '/') return nullptr;
     const size_t end = std::min(rest.find('/', 1), rest.size());

@@ -9,9 +9,9 @@ namespace {
 
 using Kind = TextPattern::Kind;
 
-/// Repeats of a character are a rule each up to here: each has a mask of all tokens, some 7 ms at
-/// 49k of them when the format is compiled. Above, the grammar library counts, which takes as long
-/// for each of the last tokens of an answer that uses its room up.
+/// Repeats of a character are a rule each up to here: each has a mask of all tokens, which is made
+/// when the format is compiled. Above, the grammar library counts, which takes as long for each of
+/// the last tokens of an answer that uses its room up.
 constexpr int64_t kMaxChain = 48, kMaxOptionalChain = 8;
 /// Names that are not those of properties differ from them in the first so many characters: each
 /// has a rule with a mask of all tokens.

@@ -6,6 +6,7 @@
 
 #include "heddle/core/error.h"
 
+#include "answers/call_grammar.h"
 #include "engine/rules/grammar/grammar_library.h"
 #include "files/json_text.h"
 #include "files/json_tree.h"
@@ -36,7 +37,6 @@ void LogMessageImpl(const std::string& /*file*/, int /*line*/, int level,
 namespace heddle::grammar {
 namespace {
 
-using files::JsonArray;
 using files::JsonObject;
 
 /// Nesting in a grammar or pattern, and of a schema's references: each level is a call.
@@ -88,12 +88,8 @@ class XgrammarFormat final : public CompiledFormat {
 
 /// One of the texts, as a structural tag.
 std::string tag_of(const std::vector<std::string>& choices) {
-  JsonArray elements;
-  for (const std::string& choice : choices) {
-    elements.push_back(JsonObject{{"type", "const_string"}, {"value", choice}});
-  }
-  const JsonObject format{{"type", "or"}, {"elements", std::move(elements)}};
-  return files::json_text(JsonObject{{"type", "structural_tag"}, {"format", format}});
+  return files::json_text(
+      JsonObject{{"type", "structural_tag"}, {"format", answers::choice_tag(choices)}});
 }
 
 /// The tag with its grammars in Lark in EBNF, since the library takes that alone within tags. Here
