@@ -18,7 +18,7 @@ LIBRARIES = {
     "stdbool.h": "std", "stddef.h": "std", "stdint.h": "std",
     "hwy": "highway", "gtest": "gtest", "gmock": "gtest", "benchmark": "benchmark", "nlohmann": "json",
     "pcre2.h": "pcre2", "utf8proc.h": "utf8proc", "CLI": "cli11", "spdlog": "spdlog", "xxhash.h": "xxhash", "histedit.h": "edit", "dlpack": "dlpack",
-    "xgrammar": "xgrammar", "nanobind": "nanobind", "Python.h": "python", "boost": "boost", "openssl": "openssl", "prometheus": "prometheus",
+    "xgrammar": "xgrammar", "nanobind": "nanobind", "Python.h": "python", "boost": "boost", "curl": "curl", "openssl": "openssl", "prometheus": "prometheus",
     "cub": "cuda", "thrust": "cuda", "cooperative_groups": "cuda", "cooperative_groups.h": "cuda", "mma.h": "cuda",
 }
 
@@ -76,6 +76,8 @@ LAYERS = {
     "src/capi": (["include/heddle"], ["dlpack", "system"]),
     "src/testing": (["include/heddle/core", "src/core/math.h", "src/cuda", *JSON], ["highway", "gtest", "json", "cuda", "system"]),
     "python": (["include/heddle", "src/core/device_bytes.h"], ["nanobind", "python", "dlpack", "system"]),
+    "apps/fetch": (["include/heddle/core", "src/files/printable.h", "src/files/percent.h", "src/model/source/hub_cache.h", *JSON],
+                   ["curl", "openssl", "system"]),
     "apps/request_json": (["include/heddle/core", "include/heddle/engine", "src/files/edit_distance.h", *JSON], []),
     "apps/heddle-serve": (["include/heddle", "apps/heddle", "apps/request_json", "src/files/percent.h", *JSON, "src/answers", "src/engine/thread", "src/engine/face/made_engine.h"],
                           ["cli11", "spdlog", "boost", "openssl", "prometheus", "system"]),

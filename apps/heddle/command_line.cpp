@@ -273,12 +273,29 @@ void add_inspect(CLI::App& app, std::string& path) {
   command->footer("heddle inspect examples/adapters/sql");
 }
 
+void add_pull(CLI::App& app, PullOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "pull", "Fetches a model or an adapter from the Hugging Face hub into its local cache");
+  const OptionGroup group(*command, "Fetching");
+  group.value("ORG/NAME", options.id, "", "Name on the hub")->required();
+  group.flag("--adapter", options.is_adapter, "Fetches an adapter; without it, a model");
+  group.value("--revision", options.revision, "REVISION", "Branch, tag or commit")
+      ->capture_default_str();
+  group.value("--file", options.file, "FILE",
+              "GGUF file of a repository that has several; without it, the model's folder in "
+              "safetensors");
+  group.flag("-q,--quiet", options.quiet, "No progress, and nothing but the path and errors");
+  command->footer(
+      "heddle pull HuggingFaceTB/SmolLM2-135M-Instruct\n"
+      "heddle pull --adapter someone/sql-lora");
+}
+
 /// Options whose value names something refuse an empty one: it is a variable of a shell that was
 /// not set, and would be as if the option was not given.
 void refuse_empty_values(CLI::App& command) {
-  constexpr std::array<std::string_view, 14> kNaming = {
-      "NAME", "FILE",    "DIR",    "NAME=DIR", "TYPE", "FROM",    "DEVICE",
-      "SIZE", "ADDRESS", "ORIGIN", "ID=X",     "N",    "PATTERN", "PARSER"};
+  constexpr std::array<std::string_view, 15> kNaming = {
+      "NAME",    "FILE",   "DIR",  "NAME=DIR", "TYPE",    "FROM",   "DEVICE",  "SIZE",
+      "ADDRESS", "ORIGIN", "ID=X", "N",        "PATTERN", "PARSER", "REVISION"};
   for (CLI::Option* option : command.get_options()) {
     const std::string type = option->get_type_name();
     if (std::ranges::find(kNaming, type.substr(0, type.find(':'))) == kNaming.end()) continue;
@@ -375,6 +392,7 @@ void declare_commands(CLI::App& app, CommandLine& line) {
   add_generate(app, line.generate);
   add_chat(app, line.chat);
   add_serve(app, line.serve);
+  add_pull(app, line.pull);
   add_inspect(app, line.inspected);
   add_help_commands(app, line.help);
   for (CLI::App* command : app.get_subcommands({})) refuse_empty_values(*command);

@@ -9,6 +9,7 @@
 #include "chat/chat.h"
 #include "help/help_commands.h"
 #include "options.h"
+#include "pull/pull.h"
 #include "serve_options.h"
 
 namespace heddle::app {
@@ -18,6 +19,7 @@ struct CommandLine {
   GenerateOptions generate;
   ChatOptions chat;
   ServeOptions serve;
+  PullOptions pull;
   std::string inspected;  // path for `inspect`
   HelpOptions help;
 };

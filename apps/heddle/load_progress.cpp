@@ -16,8 +16,15 @@ std::string LoadProgress::update(int64_t done_bytes, int64_t total_bytes, Clock:
   char text[64];
   std::snprintf(text, sizeof text, "] %.0f %% of %.1f GB", 100.0 * share,
                 static_cast<double>(total_bytes) / 1e9);
-  return end() + ("loading [" + std::string(filled, '#')) + std::string(kWidth - filled, ' ') +
-         text;
+  return end() + (std::string(what_) + " [" + std::string(filled, '#')) +
+         std::string(kWidth - filled, ' ') + text;
+}
+
+LoadLine::~LoadLine() { std::fputs(progress_.end(), stderr); }
+
+void LoadLine::update(int64_t done_bytes, int64_t total_bytes) {
+  const LoadProgress::Clock::time_point now = LoadProgress::Clock::now();
+  std::fputs(progress_.update(done_bytes, total_bytes, now).c_str(), stderr);
 }
 
 }  // namespace heddle::app

@@ -6,13 +6,14 @@
 
 namespace heddle::app {
 
-/// How far the loading of a model is, as a line of a terminal that is written over ten times a
-/// second; nothing in the first second.
+/// How far the loading of a model is, or `what` else, as a line of a terminal that is written over
+/// ten times a second; nothing in the first second.
 class LoadProgress {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit LoadProgress(Clock::time_point begin) : next_(begin + std::chrono::seconds(1)) {}
+  LoadProgress(Clock::time_point begin, const char* what)
+      : what_(what), next_(begin + std::chrono::seconds(1)) {}
 
   /// What is to be written now; empty: nothing yet.
   [[nodiscard]] std::string update(int64_t done_bytes, int64_t total_bytes, Clock::time_point now);
@@ -20,8 +21,22 @@ class LoadProgress {
   [[nodiscard]] const char* end() const { return is_shown_ ? "\r\033[K" : ""; }
 
  private:
+  const char* what_;
   Clock::time_point next_;
   bool is_shown_ = false;
+};
+
+/// That line on standard error, which is gone when this ends, however it ends.
+class LoadLine {
+ public:
+  explicit LoadLine(const char* what) : progress_(LoadProgress::Clock::now(), what) {}
+  LoadLine(const LoadLine&) = delete;
+  LoadLine& operator=(const LoadLine&) = delete;
+  ~LoadLine();
+  void update(int64_t done_bytes, int64_t total_bytes);
+
+ private:
+  LoadProgress progress_;
 };
 
 }  // namespace heddle::app

@@ -19,6 +19,7 @@
 #include "command_line.h"
 #include "generate/generate.h"
 #include "log_pattern.h"
+#include "pull/pull.h"
 
 namespace heddle::app {
 namespace {
@@ -55,6 +56,7 @@ int run(int argc, char** argv) {
     inspect(std::cout, line.inspected);
     return 0;
   }
+  if (app.got_subcommand("pull")) return pull(line.pull);
   if (app.got_subcommand("chat")) return chat(line.chat);
   if (app.got_subcommand("serve")) run_server_program(argv);
   return generate(line.generate);

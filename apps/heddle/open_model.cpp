@@ -1,7 +1,6 @@
 #include "open_model.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <unistd.h>
 #include <utility>
@@ -41,23 +40,8 @@ std::string in_folder(const ModelInfo& model, const ModelOptions& options,
   return is_adapter && !is_model ? path : std::string();
 }
 
-/// The line of progress of a load, which is gone when it ends, however it ends.
-class LoadLine {
- public:
-  ~LoadLine() { write(progress_.end()); }
-  void update(int64_t done_bytes, int64_t total_bytes) {
-    write(progress_.update(done_bytes, total_bytes, LoadProgress::Clock::now()));
-  }
-
- private:
-  static void write(const std::string& text) {
-    if (!text.empty()) std::fputs(text.c_str(), stderr);
-  }
-  LoadProgress progress_{LoadProgress::Clock::now()};
-};
-
 Engine load(EngineOptions options, bool quiet) {
-  LoadLine line;
+  LoadLine line("loading");
   if (!quiet && isatty(STDERR_FILENO) != 0) {
     options.on_load = [&line, given = options.on_load](int64_t done, int64_t total) {
       if (given) given(done, total);

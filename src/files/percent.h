@@ -26,4 +26,23 @@ namespace heddle::files {
   return decoded;
 }
 
+/// The text as a part of a URL: all but letters and digits of ASCII and "-._~" as "%2F" and so on.
+[[nodiscard]] inline std::string percent_encoded(std::string_view text) {
+  constexpr char kDigits[] = "0123456789ABCDEF";
+  constexpr std::string_view kSigns = "-._~";
+  std::string encoded;
+  for (const char c : text) {
+    const char lower = static_cast<char>(c | 0x20);
+    const bool is_plain = (c >= '0' && c <= '9') || (lower >= 'a' && lower <= 'z') ||
+                          kSigns.find(c) != std::string_view::npos;
+    const auto byte = static_cast<unsigned char>(c);
+    if (is_plain) {
+      encoded += c;
+    } else {
+      encoded += {'%', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return encoded;
+}
+
 }  // namespace heddle::files

@@ -12,7 +12,7 @@ import pathlib
 import re
 
 PAGES = ["*.md", "docs/**/*.md", "examples/**/*.md", "bench/**/*.md", "tests/golden/*.md"]
-REASONS = ("needs a GPU", "installs system packages", "is this test")
+REASONS = ("needs a GPU", "needs a network", "installs system packages", "is this test")
 MOST_MARKED = 8
 README_WORDS, PAGE_WORDS = 600, 2500  # a minute's reading, and ten; tables and code count, tables that a tool writes do not
 WRITTEN_TABLE = re.compile(r"<!-- table of .*?<!-- end of table -->", re.DOTALL)

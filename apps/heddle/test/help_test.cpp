@@ -191,7 +191,7 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
   const std::map<std::string, std::string> texts = {
       {"--kv-host-memory", "auto"}, {"--kv-type", "auto"},           {"--admit", "now"},
       {"--device", "auto"},         {"--generation-config", "auto"}, {"--host", serve.host},
-      {"--input", "auto"},          {"--tool-strict-level", "auto"}};
+      {"--input", "auto"},          {"--tool-strict-level", "auto"}, {"--revision", "main"}};
   std::map<std::string, int> seen;
   for (const CommandText& command : program_.commands) {
     for (const OptionText& option : command.options) {

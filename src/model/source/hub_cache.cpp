@@ -21,8 +21,15 @@ bool is_name(std::string_view text) {
          std::ranges::all_of(text, is_allowed);
 }
 
-/// The value of the first of the variables that is set, followed by `then`.
-std::string cache_folder() {
+}  // namespace
+
+bool is_hub_id(std::string_view text) {
+  const size_t slash = text.find('/');
+  return slash != text.npos && is_name(text.substr(0, slash)) && is_name(text.substr(slash + 1)) &&
+         !text.ends_with(".gguf");
+}
+
+std::string hub_cache_folder() {
   const auto value = [](const char* name) -> std::string {
     const char* const text = std::getenv(name);
     return text == nullptr ? "" : text;
@@ -35,18 +42,10 @@ std::string cache_folder() {
   return value("HOME") + "/.cache/huggingface/hub";
 }
 
-}  // namespace
-
-bool is_hub_id(std::string_view text) {
-  const size_t slash = text.find('/');
-  return slash != text.npos && is_name(text.substr(0, slash)) && is_name(text.substr(slash + 1)) &&
-         !text.ends_with(".gguf");
-}
-
 std::string find_in_hub_cache(const std::string& id) {
   std::string name = "models--" + id;
   name.replace(name.find('/'), 1, "--");
-  const std::string folder = cache_folder() + "/" + name;
+  const std::string folder = hub_cache_folder() + "/" + name;
   const std::string reference = folder + "/refs/main";
   std::error_code error;
   if (std::filesystem::is_regular_file(reference, error)) {
@@ -59,7 +58,7 @@ std::string find_in_hub_cache(const std::string& id) {
   }
   throw_error(ErrorCode::kInvalidArgument, id,
               ": no such file or folder, and nothing of that name in the Hugging Face cache ",
-              cache_folder(), "; hf download ", id, " fetches it");
+              hub_cache_folder(), "; hf download ", id, " fetches it, or heddle pull ", id);
 }
 
 std::string hub_folder_of(const std::string& path) {

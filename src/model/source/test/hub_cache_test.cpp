@@ -74,7 +74,7 @@ TEST(HubCache, FindsAdaptersByName) {
   EXPECT_EQ(find_adapter_path("/none/there"), "/none/there");
   expect_invalid({"someone/other: no such file or folder, and nothing of that name in the Hugging "
                   "Face cache ",
-                  "hf download someone/other fetches it"},
+                  "hf download someone/other fetches it, or heddle pull someone/other"},
                  [] { (void)find_adapter_path("someone/other"); });
 }
 
@@ -82,7 +82,7 @@ TEST(HubCache, TellsHowToFetchWhatIsNotThere) {
   const TempFolder cache;
   const ScopedVariable variable("HF_HUB_CACHE", cache.path().string());
   expect_invalid({"loom/tiny: no such file or folder", cache.path().c_str(),
-                  "hf download loom/tiny fetches it"},
+                  "hf download loom/tiny fetches it, or heddle pull loom/tiny"},
                  [] { (void)open_model("loom/tiny"); });
 }
 
