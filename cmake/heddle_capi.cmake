@@ -49,7 +49,7 @@ function(heddle_c_engine)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
   string(REGEX REPLACE ".* ([0-9]+)$" "\\1" version "${version}")
   set(folder ${PROJECT_SOURCE_DIR}/src/engine/bindings)
-  add_library(heddle_c_engine SHARED ${folder}/engine_c.cpp ${folder}/engine_arguments_c.cpp
+  add_library(heddle_c_engine SHARED ${folder}/engine_c.cpp ${folder}/engine_arguments_c.cpp ${folder}/receipt_c.cpp
     ${PROJECT_SOURCE_DIR}/src/capi/last_error.cpp)
   target_link_libraries(heddle_c_engine PRIVATE ${HEDDLE_PROGRAM_ENGINE} heddle_flags)
   target_link_options(heddle_c_engine PRIVATE -Wl,--version-script=${symbols})

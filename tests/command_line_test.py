@@ -26,7 +26,9 @@ class Answers(Case):
                          {"messages": [{"role": "user", "content": "Say: é"}], "max_tokens": 3})
         first, second = self.answers("--adapter", f"opposite={ADAPTERS}/opposite", "--logprobs", "--prompts", rows)
         self.assertEqual(list(first), ["index", "id", "adapter", "text", "token_ids", "prompt_tokens", "cached_tokens", "completion_tokens",
-                                       "finish_reason", "error", "hash", "logprobs"])
+                                       "finish_reason", "adapter_digest", "error", "hash", "logprobs"])
+        self.assertRegex(first["adapter_digest"], "^[0-9a-f]{32}$")
+        self.assertNotIn("adapter_digest", second)
         self.assertEqual((first["index"], first["adapter"], first["error"]), (0, "opposite", None))
         self.assertEqual((first["text"], first["finish_reason"]), ("COLD, SMALL, SLOW", "stop"))
         self.assertEqual((second["index"], second["adapter"], second["finish_reason"]), (1, None, "length"))

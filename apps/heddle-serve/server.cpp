@@ -25,6 +25,20 @@ namespace {
 namespace net = boost::asio;
 using boost::system::error_code;
 
+/// Logs the receipts of adapters, of those that it is given and of those that are found later.
+Engine open_engine(app::ModelOptions options) {
+  options.engine.on_receipt = [](const std::string& path, const AdapterReceipt& receipt) {
+    spdlog::info("adapter {}: {}", path, receipt.summary());
+  };
+  Engine engine = app::open_model(options);
+  for (const std::string& name : engine.adapter_names()) {
+    if (const auto receipt = engine.adapter_receipt(name, ReceiptNorms::kAsKnown)) {
+      spdlog::info("adapter {}: {}", name, receipt->summary());
+    }
+  }
+  return engine;
+}
+
 constexpr std::chrono::milliseconds kDrainLook{20};
 constexpr std::chrono::seconds kGiveUp{10};
 
@@ -156,7 +170,7 @@ struct Server::State {
 };
 
 Server::Server(const app::ServeOptions& options)
-    : Server(options, [&options] { return app::open_model(options.model); }) {}
+    : Server(options, [&options] { return open_engine(options.model); }) {}
 Server::Server(const app::ServeOptions& options, const std::function<Engine()>& open)
     : state_(std::make_unique<State>(options, open)) {}
 Server::~Server() = default;

@@ -43,7 +43,7 @@ extern "C" {
 
 /* ---- Version, errors ------------------------------------------------------------------------- */
 
-#define HEDDLE_ENGINE_ABI_VERSION 10
+#define HEDDLE_ENGINE_ABI_VERSION 11
 
 /* HEDDLE_ENGINE_ABI_VERSION of the library that is loaded; it fits this header when both are equal.
  */
@@ -181,6 +181,36 @@ heddle_status heddle_engine_add_adapter(heddle_engine* engine, heddle_string nam
 heddle_status heddle_engine_remove_adapter(heddle_engine* engine, heddle_string name);
 heddle_status heddle_engine_has_adapter(heddle_engine* engine, heddle_string name, bool* has);
 
+/* What an adapter changes at one place of the model. */
+typedef struct heddle_engine_site {
+  heddle_string module; /* "model.layers.3.self_attn.q_proj", "embed_tokens", "lm_head" */
+  heddle_string kind;   /* "lora", "dora", "weight" or "rows" */
+  int64_t rank;         /* of "lora" and "dora" */
+  float scale;
+  heddle_string dtype;          /* "f32", "f16" or "bf16" */
+  double delta_norm, base_norm; /* Frobenius norms; NaN: not computed */
+} heddle_engine_site;
+
+/* What came of an adapter that was loaded: docs/adapter_receipts.md. */
+typedef struct heddle_engine_receipt {
+  heddle_string digest; /* 32 hexadecimal digits: XXH3-128 of its content */
+  int64_t tensors_given, tensors_applied;
+  const heddle_engine_site* sites; /* [num_sites] */
+  size_t num_sites;
+  double delta_norm, base_norm; /* of all sites; NaN: not computed */
+  bool is_zero;                 /* it changes nothing, as before any training */
+  heddle_string summary;        /* one line */
+} heddle_engine_receipt;
+
+/* The receipt of the adapter that has the name, for heddle_engine_receipt_destroy. `with_norms`:
+   waits until they are computed. HEDDLE_INVALID_ARGUMENT for one of adapter_dir that no request has
+   named yet, and, of these, where norms are asked for whose files have changed. It does not wait
+   for a step. */
+heddle_status heddle_engine_adapter_receipt(heddle_engine* engine, heddle_string name,
+                                            bool with_norms, heddle_engine_receipt** receipt);
+/* NULL: nothing happens. */
+void heddle_engine_receipt_destroy(heddle_engine_receipt* receipt);
+
 /* ---- Events ---------------------------------------------------------------------------------- */
 
 typedef int32_t heddle_finish_reason;
@@ -232,6 +262,7 @@ typedef struct heddle_engine_event {
   double wait_seconds;   /* from when it was submitted to when it began to run */
   heddle_string error;   /* one sentence */
   heddle_request_error error_code;
+  heddle_string adapter_digest; /* of the adapter's weights that it ran with, of a list "A+B" */
 } heddle_engine_event;
 
 /* Gets the events of one request. Called by the engine's thread between two steps, so that it holds

@@ -51,6 +51,9 @@ class Answer:
     cached_tokens: int = field(default=0, compare=False)
     """Of `prompt_tokens`: those whose keys and values the prefix cache had. Answers that differ in
     it alone are equal."""
+    adapter_digest: str | None = None
+    """The digest of the adapter's weights that wrote it (`LLM.adapter_receipt`), of a list those of
+    all joined by "+"; None: the base model's alone."""
 
     def __str__(self) -> str:
         return self.text
@@ -87,6 +90,7 @@ def answer_of(completion: _core.Completion, choice: Choice) -> Answer:
         stop=completion.stop or (completion.stop_token if completion.stop_token >= 0 else None),
         error_code=completion.error_code,
         cached_tokens=completion.cached_tokens,
+        adapter_digest=completion.adapter_digest or None,
     )
 
 

@@ -237,6 +237,25 @@ class LLM:
         for what in self._engine.add_adapter(name, path, replace):
             warnings.warn(what, stacklevel=2)
 
+    def adapter_receipt(self, name: str, *, norms: bool = True) -> _core.AdapterReceipt | None:
+        """What came of an adapter that was loaded (docs/adapter_receipts.md): the tensors that were
+        given and applied, the sites with rank, scale and type, the digest of the content, and how
+        large the change is next to the weights that it changes. `str` of it is one line.
+
+        Args:
+            name: Of the adapter.
+            norms: Waits until the norms are computed; else those that are known are in it, perhaps
+                none.
+
+        Returns:
+            None for one of `adapter_dir` whose weights were not loaded yet.
+
+        Raises:
+            ValueError: No adapter has that name; or norms of an adapter of `adapter_dir` are asked
+                for, and its files have changed.
+        """
+        return self._engine.adapter_receipt(name, norms)
+
     def _warn_of_adapters(self, level: int) -> None:
         """Reports what is odd about adapters of `adapter_dir` that prompts have named; `level` is that of
         the user's call."""

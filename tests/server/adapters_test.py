@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 import numpy as np
-from serve_case import ADMIN_KEY, DEVICE, HEDDLE, Case, Server, main
+from serve_case import ADMIN_KEY, DEVICE, HEDDLE, Case, Server, events, main
 from tiny_model import write_adapter, write_all
 
 TENSORS = "adapter_model.safetensors"
@@ -183,6 +183,62 @@ class Warnings(Files):
         load = {"lora_name": "x", "lora_path": "a0"}
         self.assertEqual(server.admin("/v1/load_lora_adapter", load)[0], 400)
         self.assertEqual(server.admin("/v1/load_lora_adapter", load | {"lora_path": "a1"})[0], 200)
+
+
+class Receipts(Case):
+    num_adapters = 3
+    options = ("--max-batch", "2")
+
+    def card(self, name):
+        return json.loads(self.server.request("GET", f"/v1/models/{name}")[2])["lora"]
+
+    def ask(self, route, name, **more):
+        body = {"model": name, "max_tokens": 2, **more}
+        body |= {"prompt": "ab"} if route == "/v1/completions" else {"messages": [{"role": "user", "content": "ab"}]}
+        return self.server.post(route, body)[1]
+
+    def test_answers_name_the_weights_that_wrote_them(self):
+        self.server.complete("a0")
+        receipt = self.card("a0")["receipt"]
+        self.assertRegex(receipt["digest"], "^[0-9a-f]{32}$")
+        for route in ("/v1/completions", "/v1/chat/completions"):
+            answer = self.ask(route, "a0")
+            self.assertEqual(answer["system_fingerprint"], receipt["digest"])
+            self.assertEqual(answer["choices"][0]["adapter_digest"], receipt["digest"])
+            answer = self.ask(route, "base")
+            self.assertIsNone(answer["system_fingerprint"])
+            self.assertNotIn("adapter_digest", answer["choices"][0])
+            body = {"model": "a0", "max_tokens": 2, "stream": True}
+            body |= {"prompt": "ab"} if route == "/v1/completions" else {"messages": [{"role": "user", "content": "ab"}]}
+            chunks = [json.loads(text) for text in events(self.server.request("POST", route, body)[2]) if text != "[DONE]"]
+            told = [choice["adapter_digest"] for chunk in chunks for choice in chunk["choices"] if "adapter_digest" in choice]
+            self.assertEqual(told, [receipt["digest"]])
+        self.assertEqual(self.ask("/v1/completions", "a1")["system_fingerprint"], self.card("a1")["digest"])
+        self.assertNotEqual(self.card("a1")["digest"], receipt["digest"])
+
+    def test_a_receipt_says_what_was_loaded(self):
+        status, _, text = self.server.admin("/v1/load_lora_adapter", {"lora_name": "x", "lora_path": "a2"})
+        self.assertEqual(status, 200)
+        self.addCleanup(self.server.admin, "/v1/unload_lora_adapter", {"lora_name": "x"})
+        first, summary = text.split("\n")
+        self.assertEqual(first, "Success: LoRA adapter 'x' added successfully.")
+        card = self.card("x")
+        self.assertEqual(card["receipt"]["summary"], summary)
+        self.assertRegex(summary, r"^28 tensors, 14 sites, rank 4, scale 0.9, f32, \|delta\| / \|W\| 0\.[89]\d*, digest [0-9a-f]{32}$")
+        self.assertIn(f"adapter x: {summary}", self.server.log.read_text())
+        receipt = card["receipt"]
+        self.assertEqual((receipt["tensors_given"], receipt["tensors_applied"], receipt["is_zero"]), (28, 28, False))
+        squares = {name: sum(site[name] ** 2 for site in receipt["sites"]) for name in ("delta_norm", "base_norm")}
+        for name, square in squares.items():
+            self.assertAlmostEqual(receipt[name], square ** 0.5, delta=1e-9 * receipt[name])
+        self.assertEqual(receipt["sites"][0]["module"], "model.layers.0.self_attn.q_proj")
+        listed = {m["id"]: m for m in json.loads(self.server.request("GET", "/v1/models")[2])["data"]}
+        self.assertEqual(listed["x"]["lora"]["digest"], receipt["digest"])
+        self.assertNotIn("receipt", listed["x"]["lora"])
+
+    def test_adapters_of_the_folder_have_a_line_in_the_log(self):
+        self.server.complete("a1")
+        self.assertRegex(self.server.log.read_text(), r"adapters/a1: 28 tensors, 14 sites, .*digest [0-9a-f]{32}")
 
 
 class Unloading(Case):

@@ -125,7 +125,7 @@ def write_adapter(folder, seed, shape=TINY):
         tensors[f"base_model.model.{name}.lora_A.weight"] = random.normal(0, features ** -0.5, (rank, features))
         tensors[f"base_model.model.{name}.lora_B.weight"] = random.normal(0, rank ** -0.5, (out, rank))
     (folder / "adapter_config.json").write_text(json.dumps({
-        "peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "bias": "none", "task_type": "CAUSAL_LM", "lora_dropout": 0.0,
+        "peft_type": "LORA", "r": rank, "lora_alpha": 0.9 * rank, "bias": "none", "task_type": "CAUSAL_LM", "lora_dropout": 0.0,
         "base_model_name_or_path": "", "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]}))
     write_safetensors(folder / "adapter_model.safetensors", tensors, shape.dtype)
 

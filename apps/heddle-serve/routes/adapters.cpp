@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <optional>
 
 #include <spdlog/spdlog.h>
 
@@ -11,6 +12,7 @@
 #include "api/api_error.h"
 #include "api/fields.h"
 #include "api/lora_scales.h"
+#include "api/receipt_json.h"
 #include "api/token_json.h"
 #include "request_json/row_reader.h"
 
@@ -31,14 +33,28 @@ JsonObject card(const std::string& name, const json& root, const json& parent, i
       {"root", root}, {"parent", parent},  {"max_model_len", max_len}, {"permission", JsonArray()}};
 }
 
+/// Absent for an adapter that the engine has not loaded yet.
+std::optional<AdapterReceipt> receipt_of(Service& service, const std::string& name,
+                                         ReceiptNorms norms) {
+  try {
+    return service.engine().adapter_receipt(name, norms);
+  } catch (const UnknownAdapter&) {  // one of the folder that no request has named
+    return std::nullopt;
+  }
+}
+
 JsonObject adapter_card(Service& service, const std::string& name, const ServedAdapter& adapter) {
   JsonObject one = card(name, json(name), json(service.names().base()), adapter.created,
                         service.engine().options().max_context);
   const Metrics::Now now = service.now();
   const AdapterState* const known = now.find(name);
-  one["lora"] = {{"pinned", adapter.is_added},
-                 {"state", known != nullptr && known->is_in_memory ? "in memory" : "known"},
-                 {"bytes", known == nullptr ? json() : json(known->num_bytes)}};
+  JsonObject& lora = one["lora"].emplace_object();
+  lora["pinned"] = adapter.is_added;
+  lora["state"] = known != nullptr && known->is_in_memory ? "in memory" : "known";
+  lora["bytes"] = known == nullptr ? json() : json(known->num_bytes);
+  if (const auto receipt = receipt_of(service, name, ReceiptNorms::kAsKnown)) {
+    lora["digest"] = receipt->digest;
+  }
   return one;
 }
 
@@ -65,6 +81,15 @@ ApiError not_loaded(const std::string& name) {
 HttpResponse done(const std::string& name, const char* what) {
   return {.content_type = "text/plain",
           .body = "Success: LoRA adapter '" + name + "' " + what + " successfully."};
+}
+
+/// With its receipt in the second line.
+HttpResponse done_loading(const std::string& name, const AdapterReceipt& receipt) {
+  const std::string summary = receipt.summary();
+  spdlog::info("adapter {}: {}", name, summary);
+  HttpResponse response = done(name, "added");
+  response.body += "\n" + summary;
+  return response;
 }
 
 /// A name that requests can say and a log line can show.
@@ -173,16 +198,24 @@ HttpResponse list_models(Service& service) {
   return {.body = files::json_text(list)};
 }
 
-HttpResponse show_model(Service& service, const std::string& name) {
+boost::asio::awaitable<HttpResponse> show_model(Service& service, const std::string& name) {
   const ServedNames& names = service.names();
   if (names.is_base(name)) {
     const bool is_listed =
         std::ranges::find(names.listed_bases(), name) != names.listed_bases().end();
-    return {.body = files::json_text(base_card(service, is_listed ? name : names.base()))};
+    co_return HttpResponse{
+        .body = files::json_text(base_card(service, is_listed ? name : names.base()))};
   }
-  const auto place = service.names().adapters().find(name);
-  if (place == service.names().adapters().end()) throw no_such_model(name);
-  return {.body = files::json_text(adapter_card(service, name, place->second))};
+  const auto place = names.adapters().find(name);
+  if (place == names.adapters().end()) throw no_such_model(name);
+  JsonObject one = adapter_card(service, name, place->second);
+  const auto measure = [&service, name] {
+    return receipt_of(service, name, ReceiptNorms::kComputed);
+  };
+  if (const auto receipt = co_await service.run_on(Service::Worker::kLoads, measure)) {
+    one["lora"].as_object()["receipt"] = receipt_json(*receipt);
+  }
+  co_return HttpResponse{.body = files::json_text(one)};
 }
 
 boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::string& text) {
@@ -203,7 +236,11 @@ boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::s
     throw load_failure(error, service);
   }
   service.names().add(load.name, {.path = load.path, .is_added = true});
-  co_return done(load.name, "added");
+  const auto measure = [&service, name = load.name] {
+    return receipt_of(service, name, ReceiptNorms::kComputed);
+  };
+  const auto receipt = co_await service.run_on(Service::Worker::kLoads, measure);
+  co_return receipt ? done_loading(load.name, *receipt) : done(load.name, "added");
 }
 
 HttpResponse show_scales(Service& service) {

@@ -5,9 +5,10 @@
 
 namespace heddle::serve {
 
-/// GET /v1/models and /v1/models/{id}.
+/// GET /v1/models and /v1/models/{id}. The one of a single adapter has its receipt, and waits for
+/// the norms.
 [[nodiscard]] HttpResponse list_models(Service& service);
-[[nodiscard]] HttpResponse show_model(Service& service, const std::string& name);
+boost::asio::awaitable<HttpResponse> show_model(Service& service, const std::string& name);
 
 /// Loads an adapter under a name, as vLLM's route of that name. Throws ApiError.
 boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::string& body);

@@ -328,6 +328,8 @@ Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, 
     response = co_await detokenize(request.body);
   } else if (match.route == Route::kCountTokens) {
     response = co_await count_tokens(request, responder);
+  } else if (match.route == Route::kShowModel) {
+    response = co_await show_model(service_, match.name);
   } else if (is_admin_route(request)) {
     log.outcome = "admin";
     response = co_await answer_admin(request, match);
@@ -394,7 +396,6 @@ HttpResponse Routes::facts(const HttpRequest& request, const RouteMatch& match) 
     case Route::kVersion: return json_response(JsonObject{{"version", kVersion}});
     case Route::kInfo: return info();
     case Route::kListModels: return list_models(service_);
-    case Route::kShowModel: return show_model(service_, match.name);
     case Route::kShowResponse:
     case Route::kDeleteResponse: return stored_response(request, match);
     default: break;

@@ -169,6 +169,7 @@ void AnswerWriter::write_json(const Row& row) {
     answer["cached_tokens"] = of.cached_tokens;
     answer["completion_tokens"] = of.token_ids.size();
     answer["finish_reason"] = name(of.finish_reason);
+    if (!of.adapter_digest.empty()) answer["adapter_digest"] = of.adapter_digest;
     answer["error"] = text_or_null(of.error);
   };
   const auto add_logprobs = [&](const Completion& of, JsonObject& answer) {

@@ -128,6 +128,9 @@ Topic answers() {
            term("cached_tokens",
                 "Number of these that the prefix cache had; the answer does not depend on it"),
            term("completion_tokens", "Number of token_ids"),
+           term("adapter_digest",
+                "The digest of the weights of its adapter, of several joined by '+'; absent for the "
+                "base model"),
            term("finish_reason",
                 "stop (end token or stop string), length (max_tokens or the end of the context) or "
                 "error"),

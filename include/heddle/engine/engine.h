@@ -2,11 +2,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "heddle/engine/adapter_receipt.h"
 #include "heddle/engine/generation_defaults.h"
 #include "heddle/engine/request.h"
 
@@ -96,9 +98,14 @@ struct EngineOptions {
   /// Called while the weights are loaded, by the thread that makes the engine.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load{};
   /// Called with what is odd about an adapter of adapter_dir each time that it is found there anew,
-  /// by the thread that checks the request; and with what fails about kv_cache_dir, by the thread
-  /// that has the engine. It must not call the engine.
+  /// by the thread that checks the request, or read, by the thread that has the engine; with what
+  /// is odd about the norms of an adapter that was added, by a thread that computes them; and with
+  /// what fails about kv_cache_dir, by the thread that has the engine. It must not call the engine.
   std::function<void(const std::string& warning)> on_warning{};
+  /// Called with the path of an adapter of adapter_dir and its receipt, without norms, each time
+  /// that its weights have been read, by the thread that has the engine. It must not call the
+  /// engine.
+  std::function<void(const std::string& path, const AdapterReceipt& receipt)> on_receipt{};
 };
 
 /// Facts of the loaded model.
@@ -133,9 +140,15 @@ struct AdapterInfo {
   /// that the model's file has and gives.
   bool names_this_model = true;
   /// What is odd about it, one sentence each: it was made for another model, its configuration has
-  /// settings that heddle does not know, or modules that it shall change have no tensors.
+  /// settings that heddle does not know, modules that it shall change have no tensors, or it
+  /// changes nothing.
   std::vector<std::string> warnings{};
+  /// Without norms, which are computed after the load; with EngineOptions::strict with them.
+  AdapterReceipt receipt{};
 };
+
+/// Whether the norms of a receipt are those that have been computed so far, perhaps none, or all.
+enum class ReceiptNorms : uint8_t { kAsKnown, kComputed };
 
 /// The folders of adapters in a folder that PeftModel.save_pretrained wrote of several, by name;
 /// none where it is itself the folder of an adapter.
@@ -268,6 +281,12 @@ class Engine {
   [[nodiscard]] bool has_adapter(const std::string& name) const;
   /// All names, in alphabetical order.
   [[nodiscard]] std::vector<std::string> adapter_names() const;
+  /// The receipt of the adapter that has the name; absent for one of adapter_dir whose weights were
+  /// not loaded yet. May run in any thread, concurrently with steps. kComputed waits for the norms;
+  /// those of an adapter of adapter_dir are computed then, from its files, which is an Error where
+  /// they have changed. Throws Error for an unknown name.
+  [[nodiscard]] std::optional<AdapterReceipt> adapter_receipt(const std::string& name,
+                                                              ReceiptNorms norms) const;
 
   /// All that has_adapter knows, in alphabetical order.
   [[nodiscard]] std::vector<AdapterState> adapter_states() const;

@@ -258,6 +258,9 @@ struct Completion {
   int32_t stop_token = -1;  // the one of stop_token_ids that ended it; -1: none did
   double wait_seconds = 0;  // from when it was submitted to when it began to run
   FinishReason finish_reason = FinishReason::kStop;
+  /// AdapterReceipt::digest of the weights that it ran with, of a list those of all joined by '+';
+  /// empty for the base model and for one that never ran.
+  std::string adapter_digest{};
   std::string error;  // with kError: one sentence
   RequestError error_code = RequestError::kNone;
 };

@@ -17,6 +17,10 @@ namespace {
 
 constexpr size_t kUsesOfRow = 2;  // of a row that is scheduled, on average
 
+std::string zero_delta(const std::string& path) {
+  return path + ": changes nothing, as before any training: at every site A or B is zero";
+}
+
 }  // namespace
 
 AdapterStore::AdapterStore(ModelRunner& runner, const model::ModelFiles& files,
@@ -28,9 +32,13 @@ AdapterStore::AdapterStore(ModelRunner& runner, const model::ModelFiles& files,
       bounds_(limits.bounds),
       strict_(limits.strict),
       on_warning_(limits.on_warning),
-      tiers_(
-          runner, files,
-          {.memory_bytes = limits.bounds.memory_bytes, .host_memory_bytes = limits.host_memory}) {
+      on_receipt_(limits.on_receipt),
+      tiers_(runner, files,
+             {.memory_bytes = limits.bounds.memory_bytes, .host_memory_bytes = limits.host_memory},
+             norm_worker_.is_ending(),
+             [this](const std::string& path, const AdapterReceipt& receipt) {
+               report_read(path, receipt);
+             }) {
   if (!limits.folder.empty()) folder_.emplace(limits.folder);
   reserve(0);
 }
@@ -76,7 +84,7 @@ std::pair<AdapterHold, AdapterInfo> AdapterStore::prepare(const std::string& giv
   files::FolderBounds bounds;
   if (folder_) bounds = folder_->bounds_of(given);
   const std::string path = bounds.empty() ? model::find_adapter_path(given) : given;
-  std::unique_ptr<model::Adapter> opened;
+  std::shared_ptr<model::Adapter> opened;  // the receipt keeps it until its norms are computed
   AdapterHold known;
   (void)read_settled(path, [&] {
     opened = model::open_adapter(path, files_.config(), bounds);
@@ -88,8 +96,48 @@ std::pair<AdapterHold, AdapterInfo> AdapterStore::prepare(const std::string& giv
                    .base_model = opened->base_model(),
                    .names_this_model = names_.may_be(opened->base_model()),
                    .warnings = opened->warnings(files_.config().dims())};
-  known->data = std::as_const(runner_).adapters().prepare(*opened);
+  const DeviceAdapters& device = std::as_const(runner_).adapters();
+  known->data = device.prepare(*opened);
+  const std::shared_ptr<LoadedReceipt> receipt = known->data.receipt;
+  receipt->measure_by([&device, opened, &stop = norm_worker_.is_ending()] {
+    return device.measure(*opened, stop);
+  });
+  known->receipt.set(receipt);
+  info.receipt = strict_ ? receipt->measured() : receipt->facts();
+  if (info.receipt.is_zero) info.warnings.push_back(zero_delta(path));
+  if (std::string odd = odd_norms(path, info.receipt); !odd.empty()) info.warnings.push_back(odd);
   return {std::move(known), std::move(info)};
+}
+
+/// Of weights of the folder's adapters.
+void AdapterStore::report_read(const std::string& path, const AdapterReceipt& receipt) const {
+  if (receipt.is_zero) {
+    check_strict({zero_delta(path)});
+    if (on_warning_) on_warning_(zero_delta(path));
+  }
+  if (on_receipt_) on_receipt_(path, receipt);
+}
+
+/// The norms of one that was added; warns where they are odd. With strict they are known.
+void AdapterStore::measure_later(const KnownAdapter& known) noexcept {
+  if (strict_) return;
+  try {
+    norm_worker_.measure(known.receipt.get(),
+                         [on_warning = on_warning_, path = known.path](const AdapterReceipt& done) {
+                           const std::string odd = odd_norms(path, done);
+                           if (on_warning && !odd.empty()) on_warning(odd);
+                         });
+  } catch (const std::exception&) {  // they are computed when they are asked for
+  }
+}
+
+std::optional<AdapterReceipt> AdapterStore::receipt(const std::string& name,
+                                                    ReceiptNorms norms) const {
+  const AdapterHold known = known_under(name);
+  if (known == nullptr) throw UnknownAdapter("unknown adapter \"" + name + "\"");
+  const std::shared_ptr<LoadedReceipt> receipt = known->receipt.get();
+  if (receipt == nullptr) return std::nullopt;
+  return norms == ReceiptNorms::kComputed ? receipt->measured() : receipt->now();
 }
 
 std::string AdapterStore::made_for_another(const std::string& name, const std::string& path,
@@ -139,6 +187,7 @@ AdapterInfo AdapterStore::add(const std::string& name, const AdapterHold& known,
     }
   }
   free_unused();
+  measure_later(*known);
   return info;
 }
 
@@ -356,6 +405,11 @@ void AdapterStore::take(Sequence& row) {
                   " are in use");
     }
     held.push_back(known->data.slot);
+  }
+  std::string& digests = row.answer.completion.adapter_digest;
+  digests.clear();
+  for (const AdapterHold& known : row.adapters.holds) {
+    digests += (digests.empty() ? "" : "+") + known->data.receipt->facts().digest;
   }
   for (const AdapterHold& known : row.adapters.holds) tiers_.use(*known);
   for (size_t i = 0; i < row.adapters.uses.size(); ++i) row.adapters.uses[i].slot = *held[i];

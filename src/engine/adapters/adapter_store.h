@@ -17,6 +17,7 @@
 #include "engine/adapters/adapter_schedule.h"
 #include "engine/adapters/adapter_tiers.h"
 #include "engine/adapters/known_adapter.h"
+#include "engine/adapters/norm_worker.h"
 #include "engine/rows/row_queue.h"
 #include "engine/runner/model_runner.h"
 #include "engine/text/row_text.h"
@@ -38,6 +39,7 @@ class AdapterStore : public RowQueue::Adapters {
     int64_t host_memory;   // bytes of copies in host memory; 0 where there are none
     bool strict = false;   // EngineOptions::strict
     std::function<void(const std::string&)> on_warning{};
+    std::function<void(const std::string&, const AdapterReceipt&)> on_receipt{};  // EngineOptions'
   };
   /// What is given outlives the store.
   AdapterStore(ModelRunner& runner, const model::ModelFiles& files, const RowText& text_of_model,
@@ -58,6 +60,10 @@ class AdapterStore : public RowQueue::Adapters {
   [[nodiscard]] bool has(const std::string& name) const;
   /// In alphabetical order.
   [[nodiscard]] std::vector<std::string> names() const;
+
+  /// Engine::adapter_receipt.
+  [[nodiscard]] std::optional<AdapterReceipt> receipt(const std::string& name,
+                                                      ReceiptNorms norms) const;
 
   // In the thread of the engine, between two steps:
 
@@ -104,6 +110,8 @@ class AdapterStore : public RowQueue::Adapters {
   [[nodiscard]] std::string made_for_another(const std::string& name, const std::string& path,
                                              const std::string& base_model) const;
   void check_strict(const std::vector<std::string>& warnings) const;
+  void report_read(const std::string& path, const AdapterReceipt& receipt) const;
+  void measure_later(const KnownAdapter& known) noexcept;
   int32_t add_to_schedule(KnownAdapter& known) noexcept;
   void carry_out() noexcept;
   [[nodiscard]] bool make_room_for_added(int64_t num_bytes) noexcept;
@@ -118,10 +126,12 @@ class AdapterStore : public RowQueue::Adapters {
   AdapterBounds bounds_;
   bool strict_;
   std::function<void(const std::string&)> on_warning_;
+  std::function<void(const std::string&, const AdapterReceipt&)> on_receipt_;
   std::mutex folder_mutex_;         // one thread reads the folder at a time
   mutable std::mutex names_mutex_;  // of the two below; nothing is read while it is held
   std::map<std::string, AdapterHold> by_name_;
   std::list<AdapterHold> nameless_;  // which rows may still use
+  NormWorker norm_worker_;
   AdapterTiers tiers_;
   AdapterSchedule schedule_;
   std::vector<KnownAdapter*> scheduled_;  // [schedule_.adapters.size()], while one is made

@@ -8,6 +8,7 @@
 
 #include "engine/adapters/settled_read.h"
 #include "model/adapters/open_adapter.h"
+#include "model/adapters/receipt/content_fingerprint.h"
 
 namespace heddle {
 namespace {
@@ -119,14 +120,29 @@ void AdapterTiers::read(KnownAdapter& known, AdapterData old) {
     HEDDLE_CHECK(!digest || digest_of(known.path, known.bounds) == *digest, known.path,
                  ": has changed while the request waited; submit it again");
     const DeviceAdapters& adapters = std::as_const(runner_).adapters();
-    return known.has_host_copies ? adapters.stage(*opened, std::move(old))
-                                 : adapters.prepare(*opened);
+    AdapterData data =
+        known.has_host_copies ? adapters.stage(*opened, std::move(old)) : adapters.prepare(*opened);
+    data.receipt->measure_by(measure_again(known, data.receipt->facts().digest));
+    return data;
   });
   known.is_unproven = false;
   known.begun = Clock::now();
   in_flight_.push_back(&known);
   ++num_reading_;
   ++counts_.num_reads;
+}
+
+/// Computes the norms of an adapter whose values are not kept: reads them again.
+LoadedReceipt::Measure AdapterTiers::measure_again(const KnownAdapter& known,
+                                                   const std::string& digest) const {
+  return [this, path = known.path, bounds = known.bounds, digest] {
+    const auto opened = model::open_adapter(path, files_.config(), bounds);
+    opened->check_fits(files_.config().dims());
+    opened->load();
+    HEDDLE_CHECK(model::content_fingerprint(*opened) == digest, path,
+                 ": has changed since it was loaded, so there are no norms of what was");
+    return std::as_const(runner_).adapters().measure(*opened, is_ending_);
+  };
 }
 
 /// Of a read or a move.
@@ -136,7 +152,12 @@ void AdapterTiers::end(KnownAdapter& known) noexcept {
   num_reading_ -= was_read ? 1 : 0;
   const bool is_staged = was_read && known.has_host_copies;
   try {
-    if (was_read) known.data = known.read.get();
+    if (was_read) {
+      AdapterData data = known.read.get();
+      on_read_(known.path, data.receipt->facts());
+      known.receipt.set(data.receipt);
+      known.data = std::move(data);
+    }
     if (is_staged) return;
     runner_.add_adapter(known.data);
     ++counts_.num_loads;

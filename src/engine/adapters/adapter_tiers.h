@@ -1,6 +1,10 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/adapters/known_adapter.h"
@@ -19,6 +23,9 @@ class AdapterTiers {
     int64_t memory_bytes;       // of weights on the device
     int64_t host_memory_bytes;  // of copies in host memory
   };
+  /// Called when weights have been read, in the thread of the engine. What it throws is their
+  /// failure.
+  using OnRead = std::function<void(const std::string& path, const AdapterReceipt&)>;
   /// What has happened, and what it took.
   struct Counts {
     int64_t num_uses = 0;       // adapters of rows that started
@@ -28,9 +35,14 @@ class AdapterTiers {
     int64_t num_evictions = 0;  // from the device
     double seconds = 0;         // of reads and moves, until the step that found them complete
   };
-  /// What is given outlives the tiers.
-  AdapterTiers(ModelRunner& runner, const model::ModelFiles& files, const Limits& limits)
-      : runner_(runner), files_(files), limits_(limits) {}
+  /// What is given outlives the tiers. is_ending: of who computes norms.
+  AdapterTiers(ModelRunner& runner, const model::ModelFiles& files, const Limits& limits,
+               const std::atomic<bool>& is_ending, OnRead on_read)
+      : runner_(runner),
+        files_(files),
+        limits_(limits),
+        is_ending_(is_ending),
+        on_read_(std::move(on_read)) {}
   ~AdapterTiers();
   AdapterTiers(const AdapterTiers&) = delete;
   AdapterTiers& operator=(const AdapterTiers&) = delete;
@@ -82,12 +94,16 @@ class AdapterTiers {
   };
 
   void read(KnownAdapter& known, AdapterData old);
+  [[nodiscard]] LoadedReceipt::Measure measure_again(const KnownAdapter& known,
+                                                     const std::string& digest) const;
   [[nodiscard]] bool make_host_room(const KnownAdapter& known, AdapterData& last) noexcept;
   void end(KnownAdapter& known) noexcept;
 
   ModelRunner& runner_;
   const model::ModelFiles& files_;
   Limits limits_;
+  const std::atomic<bool>& is_ending_;
+  OnRead on_read_;
   Counts counts_;
   uint64_t num_uses_ = 0;
   Tier device_, host_;

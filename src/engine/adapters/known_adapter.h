@@ -6,9 +6,11 @@
 #include <exception>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/adapters/adapter_folder.h"
@@ -16,6 +18,24 @@
 #include "engine/text/row_text.h"
 
 namespace heddle {
+
+/// The receipt of an adapter's weights as they were last loaded. For any thread.
+class ReceiptSlot {
+ public:
+  void set(std::shared_ptr<LoadedReceipt> receipt) {
+    const std::lock_guard lock(mutex_);
+    receipt_ = std::move(receipt);
+  }
+  /// Null: they were never loaded.
+  [[nodiscard]] std::shared_ptr<LoadedReceipt> get() const {
+    const std::lock_guard lock(mutex_);
+    return receipt_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<LoadedReceipt> receipt_;
+};
 
 /// An adapter as it was when it was read.
 struct KnownAdapter {
@@ -35,6 +55,7 @@ struct KnownAdapter {
   bool has_host_copies = false;              // it moves to its device from a copy in host memory
   /// Its files were just written, and no read has found them unchanged since, nor is in flight.
   std::atomic<bool> is_unproven = false;
+  ReceiptSlot receipt{};
 
   // For the thread of the engine:
 

@@ -13,15 +13,8 @@
 
 #include "capi/last_error.h"
 #include "engine/bindings/engine_arguments.h"
-#include "engine/thread/engine_thread.h"
+#include "engine/bindings/engine_handle.h"
 #include "files/printable.h"
-
-struct heddle_engine {
-  explicit heddle_engine(const heddle::EngineOptions& options) : thread(options) {}
-
-  std::shared_ptr<heddle::EventQueue> polled = std::make_shared<heddle::EventQueue>();
-  heddle::EngineThread thread;  // ends before the queue of its events
-};
 
 namespace heddle::capi {
 namespace {
@@ -93,7 +86,8 @@ heddle_engine_event event_of(const Event& event) {
       .stop_token = completion.stop_token,
       .wait_seconds = completion.wait_seconds,
       .error = view_of(completion.error),
-      .error_code = error_code_of(completion.error_code)};
+      .error_code = error_code_of(completion.error_code),
+      .adapter_digest = view_of(completion.adapter_digest)};
 }
 
 /// An event that a caller has taken, with what it points to.

@@ -182,6 +182,7 @@ void bind_queue(nb::module_& m) {
       .def_ro("stop", &Completion::stop)
       .def_ro("stop_token", &Completion::stop_token)
       .def_prop_ro("finish_reason", [](const Completion& c) { return name(c.finish_reason); })
+      .def_ro("adapter_digest", &Completion::adapter_digest)
       .def_ro("error", &Completion::error)
       .def_prop_ro("error_code", [](const Completion& c) -> std::optional<std::string> {
         if (c.error_code == RequestError::kNone) return std::nullopt;
@@ -270,6 +271,15 @@ void bind_queue(nb::module_& m) {
             return info.warnings;
           },
           "name"_a, "folder"_a, "replace"_a, "What is odd about it.")
+      .def(
+          "adapter_receipt",
+          [](const PythonEngine& engine, const std::string& name, bool with_norms) {
+            const std::shared_ptr<EngineThread> own = engine.thread();
+            const nb::gil_scoped_release unlocked;
+            return own->adapter_receipt(
+                name, with_norms ? ReceiptNorms::kComputed : ReceiptNorms::kAsKnown);
+          },
+          "name"_a, "with_norms"_a, "None: its weights were not loaded yet.")
       .def("take_warnings", &PythonEngine::take_warnings,
            "What is odd about adapters of adapter_dir that were found since the last call.")
       .def(
@@ -300,6 +310,27 @@ void bind_queue(nb::module_& m) {
           [](const PythonEngine& engine) { return engine.thread()->options().max_context; })
       .def_prop_ro("kv_memory",
                    [](const PythonEngine& engine) { return engine.thread()->options().kv_memory; });
+}
+
+void bind_receipt(nb::module_& m) {
+  nb::class_<AdapterSite>(m, "AdapterSite")
+      .def_ro("module", &AdapterSite::module)
+      .def_ro("kind", &AdapterSite::kind)
+      .def_ro("rank", &AdapterSite::rank)
+      .def_ro("scale", &AdapterSite::scale)
+      .def_ro("dtype", &AdapterSite::dtype)
+      .def_ro("delta_norm", &AdapterSite::delta_norm)
+      .def_ro("base_norm", &AdapterSite::base_norm);
+  nb::class_<AdapterReceipt>(m, "AdapterReceipt")
+      .def_ro("digest", &AdapterReceipt::digest)
+      .def_ro("tensors_given", &AdapterReceipt::tensors_given)
+      .def_ro("tensors_applied", &AdapterReceipt::tensors_applied)
+      .def_ro("sites", &AdapterReceipt::sites)
+      .def_ro("is_zero", &AdapterReceipt::is_zero)
+      .def_prop_ro("delta_norm", &AdapterReceipt::delta_norm)
+      .def_prop_ro("base_norm", &AdapterReceipt::base_norm)
+      .def("summary", &AdapterReceipt::summary)
+      .def("__str__", &AdapterReceipt::summary);
 }
 
 /// What the engine has done, and what it has to do.
@@ -379,6 +410,7 @@ void bind_engine(nb::module_& m) {
       .def_ro("not_done", &GenerationDefaults::not_done)
       .def("describe", &GenerationDefaults::describe);
   bind_state(m);
+  bind_receipt(m);
   bind_queue(m);
 }
 

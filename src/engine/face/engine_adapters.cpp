@@ -41,6 +41,11 @@ AdapterInfo Engine::replace_adapter(const std::string& name, const std::string& 
 
 bool Engine::remove_adapter(const std::string& name) { return state_->adapters.remove(name); }
 
+std::optional<AdapterReceipt> Engine::adapter_receipt(const std::string& name,
+                                                      ReceiptNorms norms) const {
+  return state_->adapters.receipt(name, norms);
+}
+
 std::vector<std::string> adapters_in(const std::string& folder) {
   return model::adapters_in(folder);
 }

@@ -178,7 +178,8 @@ AdapterStore::Limits adapter_limits(const EngineOptions& options) {
           .bounds = bounds,
           .host_memory = host_bytes,
           .strict = options.strict,
-          .on_warning = options.on_warning};
+          .on_warning = options.on_warning,
+          .on_receipt = options.on_receipt};
 }
 
 ModelRunner::Limits limits_of(const EngineOptions& options) {

@@ -1,5 +1,6 @@
 #include "heddle/engine/inspect.h"
 
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -7,12 +8,14 @@
 #include "heddle/core/error.h"
 
 #include "engine/cache/kv_cache.h"
+#include "engine/runner/loaded_receipt.h"
 #include "files/gguf.h"
 #include "files/printable.h"
 #include "model/adapters/adapter_vocabulary.h"
 #include "model/adapters/finite_values.h"
 #include "model/adapters/open_adapter.h"
 #include "model/adapters/peft_adapter.h"
+#include "model/adapters/receipt/adapter_norms.h"
 #include "model/adapters/slice_affine.h"
 #include "model/source/folder_weights.h"
 #include "model/source/model_files.h"
@@ -202,6 +205,7 @@ int64_t inspect_adapter(std::ostream& out, const std::string& path) {
   struct Group {
     std::set<int64_t> layers;
     int64_t weights = 0;
+    double squared_delta = 0;
   };
   std::map<std::string, Group> groups;  // pairs that differ in the layer alone
   for (const model::AdapterPair& pair : adapter.pairs()) {
@@ -212,12 +216,14 @@ int64_t inspect_adapter(std::ostream& out, const std::string& path) {
          << pair.scale;
     Group& group = groups[what.str()];
     group.layers.insert(pair.layer);
+    group.squared_delta += model::squared_delta(pair);
     group.weights += pair.rank * (pair.in_features + pair.out_features);
   }
   int64_t num_weights = 0;
   for (const auto& [what, group] : groups) {
     out << "  " << what << "  " << group.layers.size() << " layers (" << *group.layers.begin()
-        << " to " << *group.layers.rbegin() << ")\n";
+        << " to " << *group.layers.rbegin() << ")  |scale B A| " << std::sqrt(group.squared_delta)
+        << "\n";
     num_weights += group.weights;
   }
   num_weights += print_part(out, "embed_tokens", adapter.embedding());
@@ -226,7 +232,7 @@ int64_t inspect_adapter(std::ostream& out, const std::string& path) {
                            size_t{adapter.head().pair.has_value()};
   const int64_t num_bytes = estimated_bytes(adapter);
   out << "  " << num_pairs << " pairs, " << num_weights << " weights, " << num_bytes
-      << " bytes of memory\n";
+      << " bytes of memory\n  " << receipt_of(adapter).summary() << "\n";
   for (const std::string& what : config.warnings) out << "  warning: " << what << "\n";
   return num_bytes;
 }

@@ -22,6 +22,7 @@ constexpr const char* kLessOnDevice =
 DeviceAdapters::DeviceAdapters(const EngineContext& context, const model::Decoder& model)
     : context_(context),
       model_(model),
+      norms_(model.weights(), model.block()),
       memory_(context.exec().device),
       steps_so_far_(context.exec().device),
       tables_{.layers = {model.config().dims(), model::LoraForm::of(context.exec().device.type,
@@ -61,8 +62,15 @@ AdapterData DeviceAdapters::prepare(const model::Adapter& adapter) const {
                         weights.activations),
                     .arrived = {}}},
         .max_rank = max_rank_of(adapter),
-        .digest = digest};
+        .digest = digest,
+        .receipt = std::make_shared<LoadedReceipt>(receipt_of(adapter))};
   });
+}
+
+std::optional<std::vector<model::PlaceNorms>> DeviceAdapters::measure(
+    const model::Adapter& adapter, const std::atomic<bool>& stop) const {
+  const ScopedDevice on_device(context_.exec().device);
+  return norms_.measure(context_.loading(), adapter, stop);
 }
 
 bool DeviceAdapters::can_stage(const model::Adapter& adapter) const {
@@ -83,13 +91,15 @@ AdapterData DeviceAdapters::stage(const model::Adapter& adapter, AdapterData old
     std::memset(reused.get(), 0, num_bytes);
     return reused;
   };
-  return room_for("a copy of the adapter in host memory",
-                  "a smaller adapter_host_memory (--adapter-host-memory)", [&] {
-                    return AdapterData{.host = tables_.layers.stage(
-                                           ctx, adapter, affines_of(ctx, adapter), memory),
-                                       .max_rank = max_rank_of(adapter),
-                                       .digest = digest};
-                  });
+  return room_for(
+      "a copy of the adapter in host memory",
+      "a smaller adapter_host_memory (--adapter-host-memory)", [&] {
+        return AdapterData{
+            .host = tables_.layers.stage(ctx, adapter, affines_of(ctx, adapter), memory),
+            .max_rank = max_rank_of(adapter),
+            .digest = digest,
+            .receipt = std::make_shared<LoadedReceipt>(receipt_of(adapter))};
+      });
 }
 
 int64_t DeviceAdapters::num_bytes(const model::Adapter& adapter) const {

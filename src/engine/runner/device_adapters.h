@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "core/device_graph.h"
 #include "core/device_pool.h"
 #include "core/digest.h"
+#include "engine/runner/loaded_receipt.h"
 #include "model/adapters/lora_tables.h"
 #include "model/decoder/decoder.h"
 
@@ -45,6 +47,7 @@ struct AdapterData {
   WeightsHold slot{};  // of kResident
   int max_rank = 0;    // that it takes up in the tables
   Digest digest{};     // of the weights (model::content_digest); of kStored zero
+  std::shared_ptr<LoadedReceipt> receipt{};  // made with them; null: they were never loaded
 
   [[nodiscard]] AdapterStage stage() const {
     if (slot != nullptr) return AdapterStage::kResident;
@@ -76,6 +79,9 @@ class DeviceAdapters {
   [[nodiscard]] AdapterData prepare(const model::Adapter& adapter) const;
   /// Whether the adapter can be staged: on a GPU, without an embedding and a head of its own.
   [[nodiscard]] bool can_stage(const model::Adapter& adapter) const;
+  /// The norms of a loaded adapter's receipt; absent where `stop` became true meanwhile.
+  [[nodiscard]] std::optional<std::vector<model::PlaceNorms>> measure(
+      const model::Adapter& adapter, const std::atomic<bool>& stop) const;
   /// Copies it to host memory from which the device copies: that of `old` where it is as large.
   [[nodiscard]] AdapterData stage(const model::Adapter& adapter, AdapterData old) const;
   /// Bytes that the adapter takes, at most.
@@ -102,6 +108,7 @@ class DeviceAdapters {
 
   const EngineContext& context_;
   const model::Decoder& model_;
+  mutable model::NormMeter norms_;
   std::span<const std::byte> secret_ = process_secret();
   DevicePool memory_;         // of those that were moved
   DeviceEvent steps_so_far_;  // when the last move was begun

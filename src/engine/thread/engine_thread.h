@@ -46,6 +46,10 @@ class EngineThread {
   [[nodiscard]] PreparedAdapter prepare_adapter(const std::string& folder) const {
     return engine_.prepare_adapter(folder);
   }
+  [[nodiscard]] std::optional<AdapterReceipt> adapter_receipt(const std::string& name,
+                                                              ReceiptNorms norms) const {
+    return engine_.adapter_receipt(name, norms);
+  }
   [[nodiscard]] std::shared_ptr<const PromptTokenizer> tokenizer(const Request& request) const {
     return engine_.tokenizer(request);
   }

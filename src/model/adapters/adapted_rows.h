@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "heddle/core/context.h"
@@ -22,5 +24,21 @@ namespace heddle::model {
 /// to its dtype.
 [[nodiscard]] bool has_rows(const ExecContext& ctx, const Matrix& weight,
                             const StoredValues& values);
+
+// Sums of squares over a matrix, which are those of its Frobenius norm.
+
+/// |W|^2.
+[[nodiscard]] double squared_norm(const ExecContext& ctx, const Matrix& weight);
+/// |W' - W|^2, W' the weight of a linear layer, or of the embedding, with DoRA.
+[[nodiscard]] double squared_dora_delta(const ExecContext& ctx, const Matrix& weight,
+                                        const LowRank& pair);
+[[nodiscard]] double squared_embedding_dora_delta(const ExecContext& ctx, const Matrix& weight,
+                                                  const LowRank& pair);
+/// |values - W|^2 over the rows of `values`; those that W does not have count as they are.
+[[nodiscard]] double squared_difference(const ExecContext& ctx, const Matrix& weight,
+                                        const StoredValues& values);
+/// The same where the rows stand for the rows `ids` of W; an id that W does not have counts so.
+[[nodiscard]] double squared_row_difference(const ExecContext& ctx, const Matrix& weight,
+                                            std::span<const int32_t> ids, const StoredValues& rows);
 
 }  // namespace heddle::model

@@ -1,5 +1,6 @@
 #include "model/adapters/adapter.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "heddle/core/dispatch.h"
@@ -27,7 +28,35 @@ void check_part(const std::string& path, const char* what, const VocabularyPart&
                part.pair->out_features, ", it takes ", in, " and gives ", out);
 }
 
+/// Whether all values are 0 or -0. Reads up to the first that is not.
+bool is_zero(const StoredValues& values) {
+  if (!values.is_present()) return true;
+  bool is_zero = true;
+  dispatch_dtype<float, half, bfloat16>(values.dtype, "an adapter", [&]<class T>() {
+    for (int64_t i = 0; is_zero && i < values.num_elements(); ++i) {
+      T value;
+      std::memcpy(&value, values.data + i * int64_t{sizeof(T)}, sizeof(T));
+      is_zero = to_float(value) == 0.0f;
+    }
+  });
+  return is_zero;
+}
+
+bool is_zero(const LowRank& pair) {
+  const bool has_sum = pair.scale != 0.0f && !is_zero(pair.stored_a()) && !is_zero(pair.stored_b());
+  const bool replaces = pair.magnitude.is_present() || pair.layer_bias.is_present();
+  return !has_sum && !replaces && (pair.scale == 0.0f || is_zero(pair.bias));
+}
+
 }  // namespace
+
+bool is_zero(const Adapter& adapter) {
+  for (const VocabularyPart* part : {&adapter.embedding(), &adapter.head()}) {
+    if (part->weight.is_present() || !part->token_ids.empty()) return false;
+    if (part->pair && !is_zero(*part->pair)) return false;
+  }
+  return std::ranges::all_of(adapter.pairs(), [](const LowRank& pair) { return is_zero(pair); });
+}
 
 StoredValues StoredValues::narrow(int64_t first, int64_t count) const {
   return {dtype, count, columns, data + static_cast<size_t>(first * columns) * size_of(dtype),

@@ -66,6 +66,17 @@ struct VocabularyPart {
   [[nodiscard]] bool is_empty() const { return !pair && !weight.is_present() && token_ids.empty(); }
 };
 
+/// The tensors of an adapter's file, and those that it computes with: without a second copy of one,
+/// and without what the base model has.
+struct TensorCounts {
+  int64_t given = 0, applied = 0;
+};
+
+class Adapter;
+/// Whether a loaded adapter changes no value of the model: its sums are zero, and it has nothing in
+/// place of what the model has. Of DoRA, which has, that is not known.
+[[nodiscard]] bool is_zero(const Adapter& adapter);
+
 /// A LoRA adapter of any file format. Its values lie in memory that the object keeps. `load` reads
 /// them; nothing that is validated or planned before needs them.
 class Adapter {
@@ -88,6 +99,8 @@ class Adapter {
   [[nodiscard]] bool replaces_rows() const {
     return embedding_.weight.is_present() || head_.weight.is_present();
   }
+
+  [[nodiscard]] TensorCounts num_tensors() const { return num_tensors_; }
 
   /// aLoRA: the adapter acts on linear layers from where these last begin in a prompt, and not at
   /// all where they do not come up. Empty: on every token.
@@ -112,6 +125,7 @@ class Adapter {
   std::vector<AdapterPair> pairs_;
   VocabularyPart embedding_, head_;
   std::vector<int32_t> invocation_tokens_;
+  TensorCounts num_tensors_;
 };
 
 }  // namespace heddle::model

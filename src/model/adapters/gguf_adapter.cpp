@@ -38,6 +38,7 @@ GgufAdapter::GgufAdapter(const std::string& path, const DecoderConfig& config,
       invocation_tokens_.push_back(static_cast<int32_t>(id));
     }
   }
+  num_tensors_ = {std::ssize(file_.tensors()), std::ssize(file_.tensors())};
   HalvesByName halves;
   for (const files::GgufTensor& tensor : file_.tensors()) {
     const bool is_a = tensor.name.ends_with(kA);

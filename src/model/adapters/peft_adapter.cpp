@@ -62,6 +62,11 @@ class PlaceTensors {
   [[nodiscard]] const files::SafetensorsTensor* operator[](Part part) const {
     return tensors_[static_cast<size_t>(part)];
   }
+  /// Those that the adapter computes with.
+  [[nodiscard]] int64_t num_applied() const {
+    const auto num_absent = std::ranges::count(tensors_, nullptr);
+    return std::ssize(tensors_) - num_absent - ((*this)[Part::kOriginal] == nullptr ? 0 : 1);
+  }
 
  private:
   std::array<const files::SafetensorsTensor*, kNumAdapterParts> tensors_{};
@@ -304,6 +309,8 @@ void PeftAdapter::read_tensors() {
                      found == places.end() ? PlaceTensors{} : found->second, is_saved, token_ids,
                      converted_);
   };
+  num_tensors_.given = std::ssize(tensors_.tensors());
+  for (const auto& [place, tensors] : places) num_tensors_.applied += tensors.num_applied();
   base_model_ = config_.base_model;
   invocation_tokens_ = config_.invocation_tokens;
   embedding_ = part(Kind::kEmbedding, config_.saves_embedding, config_.embedding_tokens);

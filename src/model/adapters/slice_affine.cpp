@@ -7,23 +7,6 @@
 namespace heddle::model {
 namespace {
 
-/// Rows [first, first + count) of what an adapter makes of a module.
-LowRank rows_of(const LowRank& pair, int64_t first, int64_t count) {
-  const auto part_of = [&](StoredValues vector) {
-    if (!vector.is_present()) return vector;
-    vector.data += first * int64_t(size_of(vector.dtype));
-    vector.columns = count;
-    return vector;
-  };
-  LowRank part = pair;
-  part.out_features = count;
-  part.b = pair.stored_b().narrow(first, count).data;
-  part.magnitude = part_of(pair.magnitude);
-  part.bias = part_of(pair.bias);
-  part.layer_bias = part_of(pair.layer_bias);
-  return part;
-}
-
 bool has_affine(const LowRank& pair) {
   return pair.magnitude.is_present() || pair.bias.is_present() || pair.layer_bias.is_present();
 }
@@ -54,6 +37,22 @@ std::vector<float> affine_values(const ExecContext& ctx, const LowRank& part, co
 }
 
 }  // namespace
+
+LowRank rows_of(const LowRank& pair, int64_t first, int64_t count) {
+  const auto part_of = [&](StoredValues vector) {
+    if (!vector.is_present()) return vector;
+    vector.data += first * int64_t(size_of(vector.dtype));
+    vector.columns = count;
+    return vector;
+  };
+  LowRank part = pair;
+  part.out_features = count;
+  part.b = pair.stored_b().narrow(first, count).data;
+  part.magnitude = part_of(pair.magnitude);
+  part.bias = part_of(pair.bias);
+  part.layer_bias = part_of(pair.layer_bias);
+  return part;
+}
 
 std::vector<SliceAffine> slice_affines(const ExecContext& ctx, const Adapter& adapter,
                                        const BlockShape& block, const DecoderWeights& weights) {

@@ -21,6 +21,9 @@ struct SliceAffine {
   std::vector<float> values;  // [1 or 2, out_features]: the factor, and the offset if any
 };
 
+/// Rows [first, first + count) of what an adapter makes of a module: of one slice, say.
+[[nodiscard]] LowRank rows_of(const LowRank& pair, int64_t first, int64_t count);
+
 /// What those of an adapter take, at most.
 [[nodiscard]] int64_t affine_bytes(const Adapter& adapter);
 /// Those of an adapter that fits the model, in the order of its pairs. Computes the norms of DoRA

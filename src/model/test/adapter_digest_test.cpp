@@ -1,10 +1,15 @@
 #include "model/adapters/adapter_digest.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -12,6 +17,8 @@
 
 #include "gguf_builder.h"
 #include "model/adapters/open_adapter.h"
+#include "model/adapters/receipt/adapter_norms.h"
+#include "model/adapters/receipt/content_fingerprint.h"
 #include "model/test/adapter_cases.h"
 #include "model/test/fake_adapter.h"
 #include "model/test/llama_file.h"
@@ -23,8 +30,9 @@ namespace {
 
 using Change = std::function<void(FakeAdapter&)>;
 
-/// An adapter with all kinds of parts, always the same, in which `change` changes one thing.
-Digest digest_after(const Change& change, const std::string& path = "dir") {
+/// Of an adapter with all kinds of parts, always the same, in which `change` changes one thing.
+template <class Take>
+auto take_after(const Change& change, const Take& take, const std::string& path = "dir") {
   FakeAdapter adapter(path);
   const auto vector = [&](const char* name, float value) {
     return adapter.tensor(name, DType::kFloat32, 1, 6, 0, value);
@@ -42,7 +50,13 @@ Digest digest_after(const Change& change, const std::string& path = "dir") {
   adapter.of_embedding().token_ids = {4, 2};
   adapter.of_embedding().token_rows = adapter.tensor("rows", DType::kBFloat16, 2, 6, 7, 4.0f);
   change(adapter);
-  return content_digest(adapter, process_secret());
+  return take(adapter);
+}
+
+Digest digest_after(const Change& change, const std::string& path = "dir") {
+  return take_after(
+      change, [](const Adapter& adapter) { return content_digest(adapter, process_secret()); },
+      path);
 }
 
 void flip_bit(const StoredValues& values) {
@@ -105,6 +119,111 @@ TEST(AdapterDigest, DependsOnAllThatARowComputes) {
       EXPECT_NE(digest, of_other) << name << ", and " << other;
     }
     all.emplace_back(name, digest);
+  }
+}
+
+TEST(ContentFingerprint, DependsOnAllThatARowComputesAndWhere) {
+  std::vector<std::pair<const char*, std::string>> all;
+  const auto add = [&](const char* name, const Change& change) {
+    const std::string fingerprint = take_after(change, content_fingerprint);
+    EXPECT_EQ(fingerprint.size(), 32u);
+    EXPECT_EQ(fingerprint.find_first_not_of("0123456789abcdef"), fingerprint.npos) << fingerprint;
+    for (const auto& [other, of_other] : all) {
+      EXPECT_NE(fingerprint, of_other) << name << ", and " << other;
+    }
+    all.emplace_back(name, fingerprint);
+  };
+  for (const auto& [name, change] : kChanges) add(name, change);
+  add("invocation", [](auto& a) { a.invocation() = {1, 2}; });
+  add("another invocation", [](auto& a) { a.invocation() = {12}; });
+}
+
+/// The formula of docs/adapter_receipts.md, word for word.
+TEST(ContentFingerprint, IsTheHashOfItsLines) {
+  const auto hex = [](std::string_view bytes) {
+    const Digest digest = Hasher().add(std::as_bytes(std::span(bytes))).digest();
+    char text[33];
+    std::snprintf(text, sizeof text, "%016lx%016lx", digest.high, digest.low);
+    return std::string(text);
+  };
+  FakeAdapter adapter;
+  const StoredValues a = adapter.tensor("x", DType::kBFloat16, 2, 6, 5, 0.5f);
+  const StoredValues b = adapter.tensor("y", DType::kBFloat16, 8, 2, 3, 0.25f);
+  AdapterPair& pair = adapter.add_pair(a, b);
+  pair.layer = 11;
+  pair.module = find_linear_module("mlp.up_proj");
+  pair.scale = 1.5f;
+  const auto hash_of = [&](const StoredValues& values) {
+    const auto bytes = values.bytes();
+    return hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  };
+  const std::string module = "model.layers.11.mlp.up_proj", prefix = "base_model.model." + module;
+  EXPECT_EQ(content_fingerprint(adapter),
+            hex(prefix + ".lora_A.weight bf16 2x6 " + hash_of(a) + "\n" + prefix +
+                ".lora_B.weight bf16 8x2 " + hash_of(b) + "\n" + module + " scale 3fc00000\n"));
+}
+
+TEST(AdapterIsZero, WhereNoValueOfTheModelChanges) {
+  const auto make = [](float a, float b, const Change& change) {
+    FakeAdapter adapter;
+    const auto filled = [&](int64_t rows, int64_t columns, float value) {
+      const StoredValues values = adapter.tensor("t", DType::kFloat16, rows, columns);
+      const half element = from_float<half>(value);
+      for (int64_t i = 0; i < values.num_elements(); ++i) {
+        std::memcpy(const_cast<std::byte*>(values.data) + i * int64_t{sizeof(half)}, &element,
+                    sizeof(half));
+      }
+      return values;
+    };
+    adapter.add_pair(filled(2, 6, a), filled(6, 2, b)).scale = 2.0f;
+    change(adapter);
+    return is_zero(adapter);
+  };
+  const auto nothing = [](FakeAdapter&) {};
+  EXPECT_TRUE(make(1.0f, 0.0f, nothing));
+  EXPECT_TRUE(make(1.0f, -0.0f, nothing));
+  EXPECT_TRUE(make(0.0f, 1.0f, nothing));
+  EXPECT_TRUE(make(1.0f, 1.0f, [](auto& a) { a.pair(0).scale = 0; }));
+  EXPECT_FALSE(make(1.0f, 1.0f, nothing));
+  EXPECT_FALSE(make(1.0f, 0.0f, [](auto& a) {
+    a.add_pair(a.tensor("a", DType::kFloat32, 1, 6), a.tensor("b", DType::kFloat32, 6, 1)).scale =
+        1;
+  }));
+  const auto vector = [](auto& a) { return a.tensor("v", DType::kFloat32, 1, 6); };
+  EXPECT_FALSE(make(1.0f, 0.0f, [&](auto& a) { a.pair(0).magnitude = vector(a); }));
+  EXPECT_FALSE(make(1.0f, 0.0f, [&](auto& a) { a.pair(0).bias = vector(a); }));
+  EXPECT_FALSE(make(1.0f, 0.0f, [&](auto& a) { a.pair(0).layer_bias = vector(a); }));
+  EXPECT_FALSE(make(1.0f, 0.0f, [&](auto& a) { a.of_head().weight = vector(a); }));
+  EXPECT_FALSE(make(1.0f, 0.0f, [](auto& a) { a.of_embedding().token_ids = {3}; }));
+}
+
+/// |scale B A| without B A, against the product in double.
+TEST(SquaredDelta, IsTheSumOfTheSquares) {
+  for (const auto [rank, in, out] : {std::array<int64_t, 3>{1, 1, 1},
+                                     {3, 24, 40},
+                                     {16, 1500, 17},
+                                     {33, 70, 2100},
+                                     {64, 1024, 1025}}) {
+    const auto a = testing::random_normal<bfloat16>(static_cast<size_t>(rank * in), 0.3f);
+    const auto b = testing::random_normal<bfloat16>(static_cast<size_t>(out * rank), 0.3f);
+    LowRank pair;
+    pair.rank = rank, pair.in_features = in, pair.out_features = out;
+    pair.scale = 0.625f, pair.dtype = DType::kBFloat16;
+    pair.a = std::as_bytes(std::span(a)).data();
+    pair.b = std::as_bytes(std::span(b)).data();
+    const std::vector<double> of_a = testing::to_double(a), of_b = testing::to_double(b);
+    double expected = 0;
+    for (int64_t o = 0; o < out; ++o) {
+      std::vector<double> row(static_cast<size_t>(in));
+      for (int64_t r = 0; r < rank; ++r) {
+        const double factor = 0.625 * of_b[static_cast<size_t>(o * rank + r)];
+        for (size_t k = 0; k < row.size(); ++k) {
+          row[k] += factor * of_a[static_cast<size_t>(r * in) + k];
+        }
+      }
+      for (const double value : row) expected += value * value;
+    }
+    EXPECT_NEAR(squared_delta(pair), expected, 1e-5 * expected) << rank << " " << in << " " << out;
   }
 }
 

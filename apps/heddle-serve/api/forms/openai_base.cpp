@@ -14,6 +14,11 @@ json stop_reason(const Completion& completion) {
   return completion.stop_token < 0 ? json() : json(completion.stop_token);
 }
 
+/// Which weights wrote the answer: the digest of its adapter's; null for the base model.
+json fingerprint(const Completion& completion) {
+  return completion.adapter_digest.empty() ? json() : json(completion.adapter_digest);
+}
+
 /// The word of the API: a cancelled answer is one that was cut off.
 const char* finish_word(const Completion& completion) {
   return completion.finish_reason == FinishReason::kStop ? "stop" : "length";
@@ -34,6 +39,7 @@ std::string OpenAiForm::end(std::span<const Completion> rows) {
     JsonObject chunk = chunk_head();
     chunk["choices"].emplace_array();
     chunk["usage"] = usage(rows);
+    chunk["system_fingerprint"] = fingerprint(rows.front());
     bytes = server_sent(chunk);
   }
   return bytes + "data: [DONE]\n\n";
@@ -55,7 +61,7 @@ std::string OpenAiForm::whole(std::span<const Completion> rows) {
     choices.push_back(std::move(choice));
   }
   answer["usage"] = usage(rows);
-  answer["system_fingerprint"] = nullptr;
+  answer["system_fingerprint"] = fingerprint(rows.front());
   return files::json_text(answer);
 }
 
@@ -75,6 +81,7 @@ std::string OpenAiForm::chunk(JsonObject choice) const {
 void OpenAiForm::add_end(const Completion& completion, JsonObject& choice) {
   choice["finish_reason"] = finish_word(completion);
   choice["stop_reason"] = stop_reason(completion);
+  if (!completion.adapter_digest.empty()) choice["adapter_digest"] = completion.adapter_digest;
 }
 
 void OpenAiForm::add_ids(const Completion& completion, JsonObject& choice) const {
