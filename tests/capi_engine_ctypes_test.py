@@ -42,6 +42,10 @@ class Adapter(Structure):
     _fields_ = [("name", String), ("scale", c_float)]
 
 
+class Merge(Structure):
+    _fields_ = [("method", c_int32), ("density", c_double), ("majority_sign", c_int32), ("seed", c_int64)]
+
+
 class Variant(Structure):
     _fields_ = [("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("seed_offset", c_int64)]
 
@@ -85,7 +89,7 @@ class Request(Structure):
                 ("allowed_token_ids", POINTER(c_int32)), ("num_allowed_token_ids", c_size_t), ("include_stop", c_bool),
                 ("skip_special_tokens", c_bool), ("truncate_prompt_tokens", c_int64), ("continue_final_message", c_bool),
                 ("add_special_tokens", c_int32), ("top_logprobs", c_int32), ("prompt_logprobs", c_bool),
-                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("cache_salt", String), ("format", Format), ("thinking", Thinking),
+                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("merge", Merge), ("cache_salt", String), ("format", Format), ("thinking", Thinking),
                 ("on_event", CALLBACK), ("user_data", c_void_p)]
 
 

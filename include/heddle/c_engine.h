@@ -286,6 +286,29 @@ typedef struct heddle_engine_adapter {
   float scale; /* finite */
 } heddle_engine_adapter;
 
+typedef int32_t heddle_merge_method;
+enum {
+  HEDDLE_MERGE_LINEAR = 0,         /* nothing is merged: the deltas are added up */
+  HEDDLE_MERGE_TIES = 1,           /* the others as PEFT's add_weighted_adapter has them */
+  HEDDLE_MERGE_DARE_LINEAR = 2,    /* draws values */
+  HEDDLE_MERGE_DARE_TIES = 3,      /* draws values */
+  HEDDLE_MERGE_MAGNITUDE_PRUNE = 4 /* keeps the largest values, as TIES does */
+};
+typedef int32_t heddle_majority_sign;
+enum {
+  HEDDLE_SIGN_TOTAL = 0,    /* of the sum of the values */
+  HEDDLE_SIGN_FREQUENCY = 1 /* that more values have */
+};
+
+/* How a list of adapters acts together: docs/adapter_merges.md. What the method has no use for
+   stays as it is after _init. */
+typedef struct heddle_adapter_merge {
+  heddle_merge_method method;         /* HEDDLE_MERGE_LINEAR */
+  double density;                     /* 0; of all other methods above 0, up to 1 */
+  heddle_majority_sign majority_sign; /* HEDDLE_SIGN_TOTAL; of TIES and DARE_TIES */
+  int64_t seed;                       /* 0; any; of DARE_LINEAR and DARE_TIES */
+} heddle_adapter_merge;
+
 typedef int32_t heddle_format_kind;
 enum {
   HEDDLE_FORMAT_TEXT = 0,          /* anything */
@@ -363,6 +386,7 @@ typedef struct heddle_engine_request {
   /* Instead of adapter: up to 64 that act together, each times its scale; also one with a scale. */
   const heddle_engine_adapter* adapters; /* NULL */
   size_t num_adapters;                   /* 0 */
+  heddle_adapter_merge merge;            /* of that list, or of each variant's of two or more */
 
   /* {NULL, 0}; requests take keys and values from the prefix cache of those with the same salt
      alone. One for each tenant keeps any of them from measuring what others have asked. */

@@ -14,6 +14,8 @@ AdapterList: TypeAlias = "Sequence[Mapping[str, Any]]"
 """Adapters that act together: `[{"name": "sql", "scale": 0.5}, {"name": "slug"}]`."""
 AdapterLists: TypeAlias = "AdapterList | Sequence[AdapterList] | None"
 """The list of all prompts, or one for each."""
+Merge: TypeAlias = "Mapping[str, Any]"
+"""How such a list acts: `{"method": "ties", "density": 0.5, "majority_sign_method": "total"}`."""
 Entry: TypeAlias = "str | None | AdapterList"
 """What one answer of `each_adapter` has; None: the base model."""
 Choice: TypeAlias = Union[str, None, "list[tuple[str, float]]"]
@@ -94,7 +96,26 @@ def core_list(choice: Choice) -> list[tuple[str, float]]:
     return choice or []
 
 
-def set_adapters(request: _core.Request, choice: Choice) -> None:
-    """Gives a request its list, if it has one."""
+def merge_of(merge: Merge) -> tuple[str, float, str, int]:
+    """Method, density, majority sign and seed, as the engine takes them.
+
+    Raises:
+        ValueError: It has no method, or a field that there is not.
+    """
+    if not isinstance(merge, Mapping):
+        raise TypeError(f"merge is {type(merge).__name__}, expected a mapping")
+    fields = ("method", "density", "majority_sign_method", "seed")
+    if unknown := [key for key in merge if key not in fields]:
+        raise ValueError(f"merge has {unknown[0]!r}, expected {', '.join(fields)}")
+    if "method" not in merge:
+        raise ValueError("merge has no method")
+    sign = merge.get("majority_sign_method", "total")
+    return merge["method"], merge.get("density", 0.0), sign, merge.get("seed", 0)
+
+
+def set_adapters(request: _core.Request, choice: Choice, merge: Merge | None) -> None:
+    """Gives a request its list, if it has one, and how it acts."""
     if isinstance(choice, list):
         request.adapters = choice
+    if merge is not None:
+        request.merge = merge_of(merge)

@@ -297,6 +297,8 @@ class LLM:
             adapters: Instead of `adapter`: adapters that act together, such as
                 `[{"name": "sql", "scale": 0.5}, {"name": "slug"}]`, or a list of such lists, one
                 for each prompt.
+            merge: How such lists act, `{"method": "ties", "density": 0.5}`: merged as PEFT's
+                `add_weighted_adapter` does (docs/adapter_merges.md); None: their deltas are added up.
             adapter: The adapter of all prompts, or a list with one for each; None: the base model.
             max_tokens: Tokens of an answer; the context's end is one too. None: as the model's
                 files have it, else 256. So it is with the four that follow.
@@ -343,6 +345,7 @@ class LLM:
             conversations: A text, which is one message of a user, or a list of messages, which has
                 one answer; or a list of these, which has a list of answers in the same order.
             adapters: As in `generate`, and so all that follow up to `progress`.
+            merge: How such lists act.
             adapter: The adapter of all conversations, or a list with one for each.
             max_tokens: Tokens of an answer.
             temperature: 0: the most likely token.
@@ -408,7 +411,7 @@ class LLM:
         for key, value in {**fields, **named, **self._defaults, **own}.items():
             setattr(request, key, value)
         request.stop = _list_of(given["stop"])
-        set_adapters(request, choice)
+        set_adapters(request, choice, given["merge"])
         set_options(request, sampling)
         return request
 

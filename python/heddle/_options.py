@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
-from heddle._adapters import AdapterList, AdapterLists, Adapters
+from heddle._adapters import AdapterList, AdapterLists, Adapters, Merge
 from heddle._fields import Message
 from heddle._sampling import Sampling
 
 DEFAULTS: dict[str, Any] = {
-    "adapters": None, "adapter": None, "max_tokens": None, "temperature": None, "top_k": None,
-    "top_p": None, "min_p": None, "seed": 0, "stop": (), "ignore_end": False, "keep_going": False,
+    "adapters": None, "merge": None, "adapter": None, "max_tokens": None, "temperature": None,
+    "top_k": None, "top_p": None, "min_p": None, "seed": 0, "stop": (), "ignore_end": False, "keep_going": False,
     "progress": None, "system": None, "tools": None, "documents": None,
     "chat_template_kwargs": None, "add_generation_prompt": True,
 }
@@ -36,6 +36,7 @@ class StreamOptions(_Draws, total=False):
     """Of one prompt."""
 
     adapters: AdapterList | None
+    merge: Merge | None
     adapter: str | None
 
 
@@ -43,6 +44,7 @@ class GenerateOptions(_Draws, total=False):
     """Of one prompt or several."""
 
     adapters: AdapterLists
+    merge: Merge | None
     adapter: Adapters
     keep_going: bool
     progress: bool | None

@@ -79,7 +79,8 @@ struct EngineOptions {
   /// Bytes that the weights of all adapters may take. Those of adapter_dir that no running request
   /// uses are evicted for others, the least recently used first; a request waits while all are in
   /// use. 0: with adapter_dir a quarter of the memory that is available when the weights of the
-  /// model are loaded, else no limit.
+  /// model are loaded; else as much for merges of adapters (Request::merge), and no limit for those
+  /// that are added.
   int64_t adapter_memory = 0;
   /// On a GPU bytes of host memory for copies of adapters of adapter_dir, from which they are
   /// copied to the GPU while steps run; one without a copy is read from its file again. 0: a
@@ -102,9 +103,9 @@ struct EngineOptions {
   /// is odd about the norms of an adapter that was added, by a thread that computes them; and with
   /// what fails about kv_cache_dir, by the thread that has the engine. It must not call the engine.
   std::function<void(const std::string& warning)> on_warning{};
-  /// Called with the path of an adapter of adapter_dir and its receipt, without norms, each time
-  /// that its weights have been read, by the thread that has the engine. It must not call the
-  /// engine.
+  /// Called with the path of an adapter of adapter_dir, or with "the merge of A and B", and its
+  /// receipt, without norms, each time that its weights have been read or made, by the thread that
+  /// has the engine. It must not call the engine.
   std::function<void(const std::string& path, const AdapterReceipt& receipt)> on_receipt{};
 };
 

@@ -52,6 +52,42 @@ struct AdapterWeight {
 
 using AdapterList = std::vector<AdapterWeight>;
 
+/// How the adapters of a list become one. But for kLinear they are merged as PEFT's
+/// add_weighted_adapter has it: each tensor of A and of B by itself, over the n adapters that have
+/// the layer, which must be of one rank there. With the adapter's own s = alpha / rank and its
+/// scale w in the list, A_i counts sqrt(|w s|) times, with the sign of w s, and B_i sqrt(|w s|)
+/// times. The merged layer adds B (A x). docs/adapter_merges.md has the formulas.
+struct AdapterMerge {
+  enum class Method : uint8_t {
+    kLinear,         // nothing is merged: their deltas are added up, as Request::adapters says
+    kTies,           // the largest values of each, of them those of the sign that most have
+    kDareLinear,     // values drawn at random, divided by the density, and their sum
+    kDareTies,       // such values, of them those of the sign that most have
+    kMagnitudePrune  // the largest values of each, and their sum
+  };
+  /// What decides the sign of an element, of kTies and kDareTies.
+  enum class MajoritySign : uint8_t {
+    kTotal,     // the sum of the values
+    kFrequency  // more values above 0 than below it; as many: above 0
+  };
+  Method method = Method::kLinear;
+  /// The share of the values of each tensor that count: above 0, up to 1. Not given: 0, which only
+  /// kLinear takes, and nothing else than that.
+  double density = 0;
+  MajoritySign majority_sign = MajoritySign::kTotal;
+  int64_t seed = 0;  // any; which values kDareLinear and kDareTies draw
+
+  friend bool operator==(const AdapterMerge&, const AdapterMerge&) = default;
+};
+
+/// "linear", "ties", "dare_linear", "dare_ties" or "magnitude_prune", as in PEFT.
+[[nodiscard]] const char* name(AdapterMerge::Method method);
+/// "total" or "frequency".
+[[nodiscard]] const char* name(AdapterMerge::MajoritySign sign);
+/// The method or sign of this name. Throws Error, which has the names that there are.
+[[nodiscard]] AdapterMerge::Method merge_method(std::string_view name);
+[[nodiscard]] AdapterMerge::MajoritySign majority_sign_method(std::string_view name);
+
 /// What the text of an answer must be. An answer that ends with kStop has it whole; one that ends
 /// with kLength is the beginning of one. docs/structured_output.md lists what schemas may hold.
 struct AnswerFormat {
@@ -121,6 +157,13 @@ struct Request {
   /// modules_to_save or trainable_token_indices must be alone with scale 1, those with aLoRA alone.
   /// Tokenizer, chat template and end tokens are those of the first.
   AdapterList adapters{};
+  /// How the list acts together; of RequestVariant those lists that have two adapters or more. A
+  /// merge other than kLinear takes 2 to 64 adapters with nothing but LoRA, is made once for all
+  /// requests that ask for the same of the same contents, and is kept and evicted as an adapter of
+  /// EngineOptions::adapter_dir. It reads the adapters' files: where they have changed since an
+  /// adapter was added, the request ends with an error. What the method has no use for must be as
+  /// it is here.
+  AdapterMerge merge{};
   std::vector<TokenBias> logit_bias{};  // as in vLLM and OpenAI's API; each token once
   /// Tokens of the answer before anything but its length ends it, 0 to max_tokens: until then end
   /// token and stop_token_ids are not drawn, and stop strings are not looked for. As in vLLM.
@@ -258,8 +301,8 @@ struct Completion {
   int32_t stop_token = -1;  // the one of stop_token_ids that ended it; -1: none did
   double wait_seconds = 0;  // from when it was submitted to when it began to run
   FinishReason finish_reason = FinishReason::kStop;
-  /// AdapterReceipt::digest of the weights that it ran with, of a list those of all joined by '+';
-  /// empty for the base model and for one that never ran.
+  /// AdapterReceipt::digest of the weights that it ran with, of a list those of all joined by '+',
+  /// of a merge that of what it is; empty for the base model and for one that never ran.
   std::string adapter_digest{};
   std::string error;  // with kError: one sentence
   RequestError error_code = RequestError::kNone;

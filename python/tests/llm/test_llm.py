@@ -177,6 +177,42 @@ def test_one_prompt_has_one_answer_and_a_list_has_a_list(llm: heddle.LLM) -> Non
     assert llm.chat([]) == [] and llm.generate([]) == []
 
 
+def test_a_list_may_be_merged(llm: heddle.LLM) -> None:
+    """Two that are one: each merge of all of their values is that adapter again."""
+    prompt, halves = OPPOSITE[0], [{"name": "opposite", "scale": 0.25}, {"name": "again", "scale": 0.25}]
+    wholes = [{"name": "opposite"}, {"name": "again"}]
+    llm.add_adapter("again", ADAPTERS["opposite"])
+    try:
+        alone = llm.chat(prompt, adapter="opposite", max_tokens=8).token_ids
+        for adapters, method in ((halves, "magnitude_prune"), (halves, "dare_linear"), (wholes, "ties"), (wholes, "dare_ties")):
+            merge = {"method": method, "density": 1.0}
+            answer = llm.chat(prompt, adapters=adapters, merge=merge, max_tokens=8)
+            assert answer.token_ids == alone, method
+            with llm.stream_chat(prompt, adapters=adapters, merge=merge, max_tokens=8) as stream:
+                assert "".join(stream) == answer.text
+        ties = {"method": "ties", "density": 0.3, "majority_sign_method": "frequency"}
+        merged = llm.chat(prompt, adapters=wholes, merge=ties, max_tokens=8)
+        assert merged.logprobs != llm.chat(prompt, adapters=wholes, max_tokens=8).logprobs
+        several = llm.chat(prompt, each_adapter=[None, "opposite", wholes], merge=ties, max_tokens=8)
+        assert several.each is not None and several.each[2].token_ids == merged.token_ids
+        assert several.each[1].token_ids == alone
+        wrong: list[tuple[dict[str, Any], str]] = [
+            ({"merge": {"density": 0.5}}, "merge has no method"), ({"merge": {"method": "ties", "share": 1}}, "merge has 'share'"),
+            ({"merge": {"method": "slerp", "density": 0.5}}, "is 'slerp', expected one of linear, ties"),
+            ({"merge": {"method": "ties"}}, "the density of the merge is 0"),
+            ({"merge": ties, "adapters": None, "adapter": "opposite"}, "takes two adapters or more")]
+        for options, message in wrong:
+            with pytest.raises(ValueError) as refused:
+                llm.chat(prompt, **{"adapters": wholes, **options})
+            assert message in str(refused.value)
+        with pytest.raises(TypeError, match="merge is str"):
+            llm.chat(prompt, adapters=wholes, merge="ties")  # type: ignore[call-overload]
+        with pytest.raises(NotImplementedError, match="ties_svd"):
+            llm.chat(prompt, adapters=wholes, merge={"method": "ties_svd", "density": 0.5})
+    finally:
+        llm.remove_adapter("again")
+
+
 def test_lists_of_adapters_have_the_bits_of_the_program(llm: heddle.LLM, model: str, tmp_path: pathlib.Path) -> None:
     prompt = OPPOSITE[0]
     lists = [[{"name": "opposite", "scale": 0.5}, {"name": "slug"}], [{"name": "sql", "scale": -0.25}]]

@@ -30,6 +30,7 @@ AdapterStore::AdapterStore(ModelRunner& runner, const model::ModelFiles& files,
       text_of_model_(text_of_model),
       names_(files.names()),
       bounds_(limits.bounds),
+      evictable_memory_(limits.evictable_memory),
       strict_(limits.strict),
       on_warning_(limits.on_warning),
       on_receipt_(limits.on_receipt),
@@ -47,7 +48,7 @@ void AdapterStore::reserve(size_t num_more) {
   size_t num_adapters = num_more;
   {
     const Lock lock(names_mutex_);
-    num_adapters += by_name_.size() + nameless_.size();
+    num_adapters += by_name_.size() + nameless_.size() + merges_.size();
   }
   tiers_.reserve(num_adapters);
   if (schedule_.rows.capacity() > 0 && scheduled_.capacity() >= num_adapters) return;
@@ -56,7 +57,7 @@ void AdapterStore::reserve(size_t num_more) {
   scheduled_.reserve(2 * num_adapters);
 }
 
-/// What is known of an adapter without its weights.
+/// What is known of an adapter without its weights and its text.
 AdapterHold AdapterStore::describe(const std::string& path, const files::FolderBounds& bounds,
                                    const model::Adapter& opened) const {
   const model::DecoderConfig& config = files_.config();
@@ -74,10 +75,13 @@ AdapterHold AdapterStore::describe(const std::string& path, const files::FolderB
   known->invocation = opened.invocation_tokens();
   known->has_embedding = !opened.embedding().is_empty();
   known->has_host_copies = device.can_stage(opened);
-  const Lock lock(tokenizers_mutex_);
-  known->text =
-      text_of_adapter(text_of_model_, files_, model::FolderText(path, bounds), tokenizers_);
   return known;
+}
+
+RowText AdapterStore::text_of(const KnownAdapter& known) const {
+  const Lock lock(tokenizers_mutex_);
+  return text_of_adapter(text_of_model_, files_, model::FolderText(known.path, known.bounds),
+                         tokenizers_);
 }
 
 std::pair<AdapterHold, AdapterInfo> AdapterStore::prepare(const std::string& given) const {
@@ -90,6 +94,7 @@ std::pair<AdapterHold, AdapterInfo> AdapterStore::prepare(const std::string& giv
     opened = model::open_adapter(path, files_.config(), bounds);
     opened->load();
     known = describe(path, bounds, *opened);
+    known->text = text_of(*known);
   });
   AdapterInfo info{.name = {},
                    .folder = path,
@@ -98,6 +103,7 @@ std::pair<AdapterHold, AdapterInfo> AdapterStore::prepare(const std::string& giv
                    .warnings = opened->warnings(files_.config().dims())};
   const DeviceAdapters& device = std::as_const(runner_).adapters();
   known->data = device.prepare(*opened);
+  known->content = known->data.digest;
   const std::shared_ptr<LoadedReceipt> receipt = known->data.receipt;
   receipt->measure_by([&device, opened, &stop = norm_worker_.is_ending()] {
     return device.measure(*opened, stop);
@@ -215,14 +221,14 @@ void AdapterStore::free_unused() noexcept {
       const auto known = next++;
       if (is_unused(*known)) unused.splice(unused.end(), nameless_, known);
     }
-    if (folder_) {
-      std::erase_if(by_name_, [&](const auto& entry) {
-        const AdapterHold& known = entry.second;
-        if (!known->found || !is_unused(known)) return false;
-        known->failure = nullptr;  // of rows that are gone
-        return known->data.stage() == AdapterStage::kStored;
-      });
-    }
+    const auto is_forgotten = [&](const auto& entry) {
+      const AdapterHold& known = entry.second;
+      if (known->is_added() || !is_unused(known)) return false;
+      known->failure = nullptr;  // of rows that are gone
+      return known->data.stage() == AdapterStage::kStored;
+    };
+    if (folder_) std::erase_if(by_name_, is_forgotten);
+    std::erase_if(merges_, is_forgotten);
   }
   for (const AdapterHold& known : unused) {
     tiers_.drop(*known);
@@ -287,6 +293,7 @@ AdapterHold AdapterStore::read_facts(const std::string& name, const std::string&
   const auto opened = model::open_adapter(path, files_.config(), bounds);
   if (opened->replaces_rows()) opened->load();  // which are compared with the model's
   AdapterHold known = describe(path, bounds, *opened);
+  known->text = text_of(*known);
   known->young_digest = digest;
   known->is_unproven = digest.has_value();
   HEDDLE_CHECK(stamps_of(path) == stamps && (!digest || digest_of(path, bounds) == *digest), path,
@@ -303,18 +310,19 @@ AdapterHold AdapterStore::read_facts(const std::string& name, const std::string&
 
 void AdapterStore::check_ever_fit(const std::vector<AdapterHold>& adapters) const {
   int64_t wanted = 0, added = 0;
-  for (const AdapterHold& known : adapters) wanted += known->found ? known->num_bytes : 0;
+  for (const AdapterHold& known : adapters) wanted += known->is_added() ? 0 : known->num_bytes;
   if (wanted == 0) return;
   {
     // Those that were added stay, so what they take is never free.
     const Lock lock(names_mutex_);
     for (const auto& [name, known] : by_name_) added += known->found ? 0 : known->num_bytes;
   }
-  if (wanted <= bounds_.memory_bytes - added) return;
+  const int64_t left = std::min(bounds_.memory_bytes - added, evictable_memory_);
+  if (wanted <= left) return;
   throw_error(ErrorCode::kOutOfMemory, adapters.front()->path,
               adapters.size() > 1 ? " and those beside it need " : ": needs ", wanted,
-              " bytes of adapter memory, there are ", bounds_.memory_bytes - added,
-              " (adapter_memory: ", bounds_.memory_bytes, " bytes)");
+              " bytes of adapter memory, there are ", left,
+              " (adapter_memory: ", std::min(bounds_.memory_bytes, evictable_memory_), " bytes)");
 }
 
 std::span<const Admission> AdapterStore::schedule(std::span<const Sequence* const> rows) noexcept {
@@ -336,7 +344,9 @@ std::span<const Admission> AdapterStore::schedule(std::span<const Sequence* cons
       schedule_.uses.push_back(add_to_schedule(*known));
     schedule_.rows.push_back({begin, static_cast<int32_t>(schedule_.uses.size())});
   }
-  schedule_adapters(schedule_, bounds_);
+  AdapterBounds bounds = bounds_;
+  bounds.memory_bytes = memory_limit();
+  schedule_adapters(schedule_, bounds);
   // A row that starts gets the failure.
   for (size_t i = 0; i < schedule_.rows.size(); ++i) {
     const auto has_failed = [](const AdapterHold& known) { return known->failure != nullptr; };
@@ -357,7 +367,7 @@ int32_t AdapterStore::add_to_schedule(KnownAdapter& known) noexcept {
   const auto num_holds = static_cast<int64_t>(known.data.slot.use_count());
   schedule_.adapters.push_back({.num_bytes = known.num_bytes,
                                 .stage = AdapterTiers::stage(known),
-                                .stays = !known.found,
+                                .stays = known.is_added(),
                                 .num_running = std::max<int64_t>(num_holds - 1, 0),
                                 .last_used = known.last_used});
   return known.number;
@@ -373,15 +383,16 @@ void AdapterStore::carry_out() noexcept {
       known.wanted_by = i;
     }
   }
+  const int64_t limit = memory_limit();
   auto evicts = schedule_.evicts.begin();
   for (const int32_t number : schedule_.brings) {
     KnownAdapter& known = *scheduled_[size_t(number)];
     if (known.failure) continue;
-    while (known.num_bytes > bounds_.memory_bytes - tiers_.device_bytes()) {
+    while (known.num_bytes > limit - tiers_.device_bytes()) {
       if (evicts == schedule_.evicts.end()) break;
       tiers_.evict(*scheduled_[size_t(*evicts++)]);
     }
-    if (known.num_bytes > bounds_.memory_bytes - tiers_.device_bytes()) break;
+    if (known.num_bytes > limit - tiers_.device_bytes()) break;
     if (!tiers_.begin_move(known)) break;
   }
   for (const int32_t number : schedule_.reads) {
@@ -401,7 +412,7 @@ void AdapterStore::take(Sequence& row) {
     if (known->data.slot == nullptr) {
       check_ever_fit(row.adapters.holds);
       throw_error(ErrorCode::kOutOfMemory, known->path, ": needs ", known->num_bytes,
-                  " bytes of adapter memory, ", tiers_.device_bytes(), " of ", bounds_.memory_bytes,
+                  " bytes of adapter memory, ", tiers_.device_bytes(), " of ", memory_limit(),
                   " are in use");
     }
     held.push_back(known->data.slot);
@@ -438,10 +449,12 @@ void AdapterStore::wait_and_take(Sequence& row) {
 void AdapterStore::prefetch(const Sequence& row) noexcept {
   for (const AdapterHold& known : row.adapters.holds) {
     const bool is_stored = known->data.stage() == AdapterStage::kStored && !known->read.valid();
-    if (!known->found || !is_stored || known->failure || !tiers_.has_room_to_read(*known)) continue;
+    if (known->is_added() || !is_stored || known->failure || !tiers_.has_room_to_read(*known)) {
+      continue;
+    }
     if (known->has_host_copies) {
       tiers_.begin_read(*known);
-    } else {
+    } else if (known->num_bytes <= memory_limit() - tiers_.device_bytes()) {
       static_cast<void>(tiers_.begin_move(*known));
     }
   }
@@ -452,7 +465,7 @@ bool AdapterStore::make_room_for_added(int64_t num_bytes) noexcept {
   while (num_bytes > bounds_.memory_bytes - tiers_.device_bytes()) {
     KnownAdapter* oldest = nullptr;
     for (KnownAdapter* known : tiers_.on_device()) {
-      const bool may_go = known->found && known->data.slot.use_count() == 1;
+      const bool may_go = !known->is_added() && known->data.slot.use_count() == 1;
       if (may_go && (oldest == nullptr || known->last_used < oldest->last_used)) oldest = known;
     }
     if (oldest == nullptr) return false;

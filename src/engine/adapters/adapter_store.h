@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <list>
 #include <map>
 #include <mutex>
@@ -37,7 +38,9 @@ class AdapterStore : public RowQueue::Adapters {
     std::string folder;    // of adapters that are found by name; empty: none
     AdapterBounds bounds;  // of all weights of adapters, and of those of a step
     int64_t host_memory;   // bytes of copies in host memory; 0 where there are none
-    bool strict = false;   // EngineOptions::strict
+    /// Bytes on the device of those that may be evicted, besides `bounds`.
+    int64_t evictable_memory = std::numeric_limits<int64_t>::max();
+    bool strict = false;  // EngineOptions::strict
     std::function<void(const std::string&)> on_warning{};
     std::function<void(const std::string&, const AdapterReceipt&)> on_receipt{};  // EngineOptions'
   };
@@ -52,6 +55,12 @@ class AdapterStore : public RowQueue::Adapters {
   /// The adapter for a row; reads of one of the folder what is needed to check the row. Null for no
   /// name. Throws Error where it is unknown, damaged or does not fit the model.
   [[nodiscard]] AdapterHold find(const std::string& name);
+  /// The adapters of a list, which were found, as one that is merged; `merge` is not kLinear. Reads
+  /// of adapters of the folder the weights, once, to know what they are. The merge itself is made
+  /// when it is scheduled, as adapters are read. Throws Error where they cannot be merged.
+  [[nodiscard]] AdapterHold find_merge(const AdapterList& list,
+                                       const std::vector<AdapterHold>& parts,
+                                       const AdapterMerge& merge);
   /// Throws Error, which has both numbers, where the adapters of a row can never be in memory at
   /// once.
   void check_ever_fit(const std::vector<AdapterHold>& adapters) const;
@@ -74,8 +83,8 @@ class AdapterStore : public RowQueue::Adapters {
   /// Takes the name away; false where no adapter of that name is known. One of the folder is read
   /// again when it is next found.
   bool remove(const std::string& name);
-  /// Forgets the adapters without a name that no row has any more, and those of the folder that are
-  /// neither in memory nor wanted by a row.
+  /// Forgets the adapters without a name that no row has any more, and those of the folder and
+  /// merges that are neither in memory nor wanted by a row.
   void free_unused() noexcept;
   /// Reserves memory for schedules with all adapters that have been found, and `num_more`. To be
   /// called for every row after its adapters were found, before it waits.
@@ -103,6 +112,7 @@ class AdapterStore : public RowQueue::Adapters {
 
   [[nodiscard]] AdapterHold describe(const std::string& path, const files::FolderBounds& bounds,
                                      const model::Adapter& opened) const;
+  [[nodiscard]] RowText text_of(const KnownAdapter& known) const;
   [[nodiscard]] AdapterHold known_under(const std::string& name) const;
   [[nodiscard]] AdapterHold find_in_folder(const std::string& name);
   [[nodiscard]] AdapterHold read_facts(const std::string& name, const std::string& path,
@@ -112,6 +122,9 @@ class AdapterStore : public RowQueue::Adapters {
   void check_strict(const std::vector<std::string>& warnings) const;
   void report_read(const std::string& path, const AdapterReceipt& receipt) const;
   void measure_later(const KnownAdapter& known) noexcept;
+  [[nodiscard]] Digest content_of(KnownAdapter& known) const;
+  [[nodiscard]] AdapterHold describe_merge(MergeRecipe recipe) const;
+  [[nodiscard]] int64_t memory_limit() const noexcept;
   int32_t add_to_schedule(KnownAdapter& known) noexcept;
   void carry_out() noexcept;
   [[nodiscard]] bool make_room_for_added(int64_t num_bytes) noexcept;
@@ -124,13 +137,16 @@ class AdapterStore : public RowQueue::Adapters {
   mutable std::mutex tokenizers_mutex_;
   mutable OwnTokenizers tokenizers_;
   AdapterBounds bounds_;
+  int64_t evictable_memory_;
   bool strict_;
   std::function<void(const std::string&)> on_warning_;
   std::function<void(const std::string&, const AdapterReceipt&)> on_receipt_;
   std::mutex folder_mutex_;         // one thread reads the folder at a time
-  mutable std::mutex names_mutex_;  // of the two below; nothing is read while it is held
+  std::mutex merges_mutex_;         // one thread looks for a merge at a time
+  mutable std::mutex names_mutex_;  // of the three below; nothing is read while it is held
   std::map<std::string, AdapterHold> by_name_;
-  std::list<AdapterHold> nameless_;  // which rows may still use
+  std::list<AdapterHold> nameless_;                              // which rows may still use
+  std::map<std::pair<uint64_t, uint64_t>, AdapterHold> merges_;  // by the digests of their recipes
   NormWorker norm_worker_;
   AdapterTiers tiers_;
   AdapterSchedule schedule_;

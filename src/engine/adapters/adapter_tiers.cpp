@@ -100,29 +100,40 @@ bool AdapterTiers::begin_move(KnownAdapter& known) noexcept {
   return true;
 }
 
-/// Begins to read an adapter of the folder as its rows were checked with. Allocates before it
-/// begins.
+/// An adapter of the folder as its rows were checked with.
+std::unique_ptr<model::Adapter> AdapterTiers::load_found(const KnownAdapter& known,
+                                                         std::optional<uint64_t> digest) const {
+  const auto look = [&] {
+    files::FileStamps stamps = stamps_of(known.path);
+    HEDDLE_CHECK(stamps == *known.found, known.path,
+                 ": has changed while the request waited; submit it again");
+    return stamps;
+  };
+  (void)files::wait_until_settled(known.path, kAdapterPatience, look);
+  auto opened = model::open_adapter(known.path, files_.config(), known.bounds);
+  opened->check_fits(files_.config().dims());
+  opened->load();
+  (void)look();
+  HEDDLE_CHECK(!digest || digest_of(known.path, known.bounds) == *digest, known.path,
+               ": has changed while the request waited; submit it again");
+  return opened;
+}
+
+/// Begins to read an adapter of the folder, or what a merge is made of, and to merge it. Allocates
+/// before it begins.
 void AdapterTiers::read(KnownAdapter& known, AdapterData old) {
   const std::optional<uint64_t> digest = known.is_unproven ? known.young_digest : std::nullopt;
   known.read = std::async(std::launch::async, [this, &known = std::as_const(known), digest,
                                                old = std::move(old)]() mutable {
-    const auto look = [&] {
-      files::FileStamps stamps = stamps_of(known.path);
-      HEDDLE_CHECK(stamps == *known.found, known.path,
-                   ": has changed while the request waited; submit it again");
-      return stamps;
-    };
-    (void)files::wait_until_settled(known.path, kAdapterPatience, look);
-    const auto opened = model::open_adapter(known.path, files_.config(), known.bounds);
-    opened->check_fits(files_.config().dims());
-    opened->load();
-    (void)look();
-    HEDDLE_CHECK(!digest || digest_of(known.path, known.bounds) == *digest, known.path,
-                 ": has changed while the request waited; submit it again");
     const DeviceAdapters& adapters = std::as_const(runner_).adapters();
+    const auto opened = known.recipe ? load_merge(*known.recipe, files_, adapters.secret())
+                                     : load_found(known, digest);
     AdapterData data =
         known.has_host_copies ? adapters.stage(*opened, std::move(old)) : adapters.prepare(*opened);
-    data.receipt->measure_by(measure_again(known, data.receipt->facts().digest));
+    // A merge has no name to ask for its norms by.
+    if (!known.recipe) {
+      data.receipt->measure_by(measure_again(known, data.receipt->facts().digest));
+    }
     return data;
   });
   known.is_unproven = false;

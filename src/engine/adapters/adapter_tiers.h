@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,6 +95,8 @@ class AdapterTiers {
     void remove(KnownAdapter& known) noexcept;
   };
 
+  [[nodiscard]] std::unique_ptr<model::Adapter> load_found(const KnownAdapter& known,
+                                                           std::optional<uint64_t> digest) const;
   void read(KnownAdapter& known, AdapterData old);
   [[nodiscard]] LoadedReceipt::Measure measure_again(const KnownAdapter& known,
                                                      const std::string& digest) const;

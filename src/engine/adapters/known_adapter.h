@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/digest.h"
 #include "engine/adapters/adapter_folder.h"
+#include "engine/adapters/adapter_merge.h"
 #include "engine/runner/device_adapters.h"
 #include "engine/text/row_text.h"
 
@@ -53,6 +55,10 @@ struct KnownAdapter {
   std::optional<files::FileStamps> found{};  // of one that was found in the folder of adapters
   std::optional<uint64_t> young_digest{};    // of one whose files were just written: see digest_of
   bool has_host_copies = false;              // it moves to its device from a copy in host memory
+  std::shared_ptr<const MergeRecipe> recipe{};  // of a merge; the tiers' threads share it
+  /// Of its weights (model::content_digest): of one that was added, and of one of the folder from
+  /// when it is first merged on, which AdapterStore::find_merge alone reads and writes.
+  std::optional<Digest> content{};
   /// Its files were just written, and no read has found them unchanged since, nor is in flight.
   std::atomic<bool> is_unproven = false;
   ReceiptSlot receipt{};
@@ -69,6 +75,8 @@ struct KnownAdapter {
   uint64_t wanted_in = 0;         // the last schedule that wants it
   size_t wanted_by = 0;           // its first row that does
 
+  /// Whether it was added, and so stays; those of the folder and merges can be made again.
+  [[nodiscard]] bool is_added() const { return !found && recipe == nullptr; }
   [[nodiscard]] bool is_in_flight() const {
     return read.valid() || data.stage() == AdapterStage::kMoving;
   }

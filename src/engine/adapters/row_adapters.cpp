@@ -26,14 +26,26 @@ void check_list(const Request& request) {
   }
 }
 
+void set_merge(RowAdapters& to, const Request& request, AdapterStore& adapters) {
+  std::vector<AdapterHold> parts;
+  for (const AdapterWeight& each : request.adapters) parts.push_back(adapters.find(each.name));
+  to.holds.push_back(adapters.find_merge(request.adapters, parts, request.merge));
+  to.of_text = std::move(parts.front());
+}
+
 }  // namespace
 
 void set_adapters(RowAdapters& to, const Request& request, AdapterStore& adapters) {
   const std::vector<AdapterWeight>& list = request.adapters;
+  check_merge(request.merge, list.size());
   if (list.empty()) {
     if (!request.adapter.empty()) to.holds.push_back(adapters.find(request.adapter));
   } else {
     check_list(request);
+  }
+  if (request.merge.method != AdapterMerge::Method::kLinear) {
+    set_merge(to, request, adapters);
+    return adapters.check_ever_fit(to.holds);
   }
   const bool is_plain = list.size() == 1 && list[0].scale == 1.0f;
   for (size_t i = 0; i < list.size(); ++i) {

@@ -13,9 +13,9 @@ namespace heddle {
 /// Most adapters in the list of one row.
 inline constexpr size_t kMaxAdaptersOfRow = 64;
 
-/// Gives the row the adapters of its request. A list of one with scale 1 is that adapter. Throws
-/// Error, which names the entry, for an unknown name, for a list that has no
-/// defined sum, and for what can never fit into memory.
+/// Gives the row the adapters of its request. A list of one with scale 1 is that adapter, and one
+/// that is merged is the merge. Throws Error, which names the entry, for an unknown name, for a
+/// list that has no defined sum or cannot be merged, and for what can never fit into memory.
 void set_adapters(RowAdapters& to, const Request& request, AdapterStore& adapters);
 
 /// Sets where the adapters act: one with invocation tokens (aLoRA) from the last invocation in the

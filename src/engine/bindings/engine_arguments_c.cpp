@@ -30,6 +30,20 @@ AdapterList list_of(const heddle_engine_adapter* given, size_t count) {
   return list;
 }
 
+AdapterMerge merge_of(const heddle_adapter_merge& given) {
+  HEDDLE_CHECK(given.method >= HEDDLE_MERGE_LINEAR && given.method <= HEDDLE_MERGE_MAGNITUDE_PRUNE,
+               "merge.method is ", given.method, ", expected ", HEDDLE_MERGE_LINEAR, " to ",
+               HEDDLE_MERGE_MAGNITUDE_PRUNE);
+  HEDDLE_CHECK(
+      given.majority_sign >= HEDDLE_SIGN_TOTAL && given.majority_sign <= HEDDLE_SIGN_FREQUENCY,
+      "merge.majority_sign is ", given.majority_sign, ", expected ", HEDDLE_SIGN_TOTAL, " or ",
+      HEDDLE_SIGN_FREQUENCY);
+  return {.method = static_cast<AdapterMerge::Method>(given.method),
+          .density = given.density,
+          .majority_sign = static_cast<AdapterMerge::MajoritySign>(given.majority_sign),
+          .seed = given.seed};
+}
+
 AnswerFormat format_of(const heddle_answer_format& given) {
   HEDDLE_CHECK(given.kind >= HEDDLE_FORMAT_TEXT && given.kind <= HEDDLE_FORMAT_STRUCTURAL_TAG,
                "format.kind is ", given.kind, ", expected ", HEDDLE_FORMAT_TEXT, " to ",
@@ -40,6 +54,9 @@ AnswerFormat format_of(const heddle_answer_format& given) {
 }
 
 static_assert(static_cast<int>(AnswerFormat::Kind::kStructuralTag) == HEDDLE_FORMAT_STRUCTURAL_TAG);
+static_assert(static_cast<int>(AdapterMerge::Method::kMagnitudePrune) ==
+              HEDDLE_MERGE_MAGNITUDE_PRUNE);
+static_assert(static_cast<int>(AdapterMerge::MajoritySign::kFrequency) == HEDDLE_SIGN_FREQUENCY);
 
 }  // namespace
 
@@ -81,6 +98,7 @@ Request request_of(const heddle_engine_request& given) {
   }
   request.adapter = string_of("adapter", given.adapter, kMaxName);
   request.adapters = list_of(given.adapters, given.num_adapters);
+  request.merge = merge_of(given.merge);
   request.max_tokens = given.max_tokens;
   request.sampling = {.temperature = given.temperature,
                       .top_k = given.top_k,

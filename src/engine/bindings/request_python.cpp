@@ -134,7 +134,10 @@ void bind_format(nb::class_<Request>& request) {
       });
 }
 
-/// The list of adapters, which is given once the request is made.
+/// Method, density, majority sign and seed.
+using MergeTuple = std::tuple<std::string, double, std::string, int64_t>;
+
+/// The list of adapters and how it acts, which are given once the request is made.
 void bind_adapters(nb::class_<Request>& request) {
   request.def_prop_rw(
       "adapters",
@@ -144,6 +147,19 @@ void bind_adapters(nb::class_<Request>& request) {
         return list;
       },
       [](Request& r, const AdapterPairs& list) { r.adapters = list_of(list); });
+  request.def_prop_rw(
+      "merge",
+      [](const Request& r) {
+        return MergeTuple{name(r.merge.method), r.merge.density, name(r.merge.majority_sign),
+                          r.merge.seed};
+      },
+      [](Request& r, const MergeTuple& given) {
+        const auto& [method, density, sign, seed] = given;
+        r.merge = {.method = merge_method(method),
+                   .density = density,
+                   .majority_sign = majority_sign_method(sign),
+                   .seed = seed};
+      });
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ void Engine::State::take_token(Sequence& sequence, int32_t token, float logprob,
   Completion& completion = answer.completion;
   if (!request.draws) return queue.end(sequence, FinishReason::kLength);
   std::string text;
-  const RowText& own = text_of(sequence.adapters.first());
+  const RowText& own = text_of(sequence.adapters.text());
   const std::vector<int32_t>& end_tokens = own.end_tokens;
   const bool met_stop = std::ranges::binary_search(request.stop_tokens, token);
   const bool is_end = std::ranges::find(end_tokens, token) != end_tokens.end();
@@ -110,7 +110,7 @@ void Engine::State::take_token(Sequence& sequence, int32_t token, float logprob,
 std::string Engine::State::finish_text(Sequence& sequence) const {
   TextStream& stream = sequence.answer.text;
   std::string bytes, text;
-  text_of(sequence.adapters.first()).tokenizer->decode_end(sequence.answer.decoding, bytes);
+  text_of(sequence.adapters.text()).tokenizer->decode_end(sequence.answer.decoding, bytes);
   if (!stream.stopped()) text = stream.push(bytes);
   return text + stream.finish();
 }

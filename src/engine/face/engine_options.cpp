@@ -161,10 +161,12 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
 }
 
 AdapterStore::Limits adapter_limits(const EngineOptions& options) {
-  int64_t bytes = options.adapter_memory;
+  constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+  int64_t bytes = options.adapter_memory, evictable_bytes = kAny;
   if (bytes == 0) {
-    bytes = options.adapter_dir.empty() ? std::numeric_limits<int64_t>::max()
-                                        : available_memory(device_of(options)) / kShare;
+    const int64_t share = available_memory(device_of(options)) / kShare;
+    bytes = options.adapter_dir.empty() ? kAny : share;
+    evictable_bytes = share;
   }
   int64_t host_bytes = 0;
   if (!options.adapter_dir.empty() && device_of(options).type != DeviceType::kCpu) {
@@ -177,6 +179,7 @@ AdapterStore::Limits adapter_limits(const EngineOptions& options) {
   return {.folder = options.adapter_dir,
           .bounds = bounds,
           .host_memory = host_bytes,
+          .evictable_memory = evictable_bytes,
           .strict = options.strict,
           .on_warning = options.on_warning,
           .on_receipt = options.on_receipt};

@@ -77,7 +77,7 @@ class Engine::State::TokensOfRows {
 void Engine::State::fill_row(Sequence& sequence, const Request& request, TokensOfRows& of_rows) {
   check_answer_fields(request);
   set_adapters(sequence.adapters, request, adapters);
-  const KnownAdapter* const adapter = sequence.adapters.first();
+  const KnownAdapter* const adapter = sequence.adapters.text();
   const RequestTokens& tokens = of_rows.of(request, text_of(adapter), *this);
   Completion& completion = sequence.answer.completion;
   check_tokens(tokens.prompt, adapter);
@@ -161,6 +161,9 @@ EncodedRequest Engine::encode_each(Request request, const std::vector<RequestVar
   for (EncodedRequest::State::Row& row : encoded->rows) row.sequence = RowQueue::make_row(-1);
   const auto seed = static_cast<uint64_t>(request.sampling.seed);
   const AdapterList list = request.adapters;
+  const AdapterMerge merge = request.merge;
+  const bool has_lists = std::ranges::any_of(
+      each, [](const RequestVariant& variant) { return variant.adapters.size() > 1; });
   State::TokensOfRows of_rows;
   for (size_t i = 0; i < each.size(); ++i) {
     try {
@@ -170,6 +173,7 @@ EncodedRequest Engine::encode_each(Request request, const std::vector<RequestVar
                    "a request that is run for several adapters also has adapter or adapters; leave "
                    "them out");
       request.adapters = each[i].adapters.empty() ? list : each[i].adapters;
+      request.merge = request.adapters.size() > 1 || !has_lists ? merge : AdapterMerge();
       state_->fill_row(encoded->rows[i].sequence.front(), request, of_rows);
     } catch (...) {
       encoded->rows[i].failure = std::current_exception();

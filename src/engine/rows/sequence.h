@@ -72,6 +72,7 @@ struct RowAdapters {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
   std::vector<std::shared_ptr<KnownAdapter>> holds{};  // none: the base model
+  std::shared_ptr<KnownAdapter> of_text{};             // of a merge: the first of those it is of
   // Slots and scales of a sequence that has a list of adapters, or one with another scale than 1;
   // else empty. The slots are set at admission.
   std::vector<model::AdapterUse> uses{};
@@ -82,10 +83,12 @@ struct RowAdapters {
   int64_t keys_from = 0;      // the first position whose keys and values they change
   Digest content{};           // of all of them in their order, with their scales, while it runs
 
-  /// The first, whose tokenizer and templates the request uses; nullptr: the base model's.
+  /// nullptr: there is none.
   [[nodiscard]] const KnownAdapter* first() const {
     return holds.empty() ? nullptr : holds.front().get();
   }
+  /// The one whose tokenizer and templates the request uses; nullptr: the base model's.
+  [[nodiscard]] const KnownAdapter* text() const { return of_text ? of_text.get() : first(); }
 };
 
 /// What is reported: the completion as far as it is known, and what makes its text.

@@ -418,6 +418,34 @@ TEST_F(CEngine, GivesTheDefaultsOfAGenerationConfig) {
   EXPECT_NE(std::string(heddle_engine_last_error()).find("no file /nowhere"), std::string::npos);
 }
 
+TEST_F(CEngine, MergesHaveTheBitsOfCpp) {
+  const std::string of_rank_3 = model.adapter_folder("of_rank_3", 3);
+  add("other", of_rank_3);
+  Request request = testing::endless_request({1, 2, 3, 4}, 6);
+  request.adapters = {{"first", 0.5f}, {"other"}};
+  request.merge = {.method = AdapterMerge::Method::kDareTies,
+                   .density = 0.5,
+                   .majority_sign = AdapterMerge::MajoritySign::kFrequency,
+                   .seed = 3};
+  Engine cpp({.model_path = path, .device = device, .max_batch = 1, .num_threads = 1});
+  (void)cpp.add_adapter("first", first);
+  (void)cpp.add_adapter("other", of_rank_3);
+  const Completion want = testing::run_all(cpp, {request}).front();
+  heddle_engine_request given = c_request(request);
+  given.merge = {HEDDLE_MERGE_DARE_TIES, 0.5, HEDDLE_SIGN_FREQUENCY, 3};
+  int64_t id = -1;
+  ASSERT_EQ(heddle_engine_submit(engine, &given, &id), HEDDLE_OK);
+  const Answer got = poll(1).at(id);
+  EXPECT_EQ(got.reason, HEDDLE_FINISH_LENGTH);
+  EXPECT_EQ(got.completion.token_ids, want.token_ids);
+  EXPECT_TRUE(testing::same_bits<float>(got.completion.logprobs, want.logprobs));
+  given.merge.method = 5;
+  expect_failure("merge.method is 5, expected 0 to 4", heddle_engine_submit(engine, &given, &id));
+  given.merge = {HEDDLE_MERGE_TIES, 0.5, 2, 0};
+  expect_failure("merge.majority_sign is 2, expected 0 or 1",
+                 heddle_engine_submit(engine, &given, &id));
+}
+
 /// Many threads at once: submitting, cancelling, polling, and adapters that change.
 TEST_F(CEngine, ManyThreadsMayCall) {
   constexpr int kThreads = 4, kRows = 30;
