@@ -10,7 +10,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "server"))
 
 import tiny_model
-from program_case import Case, main
+from program_case import Case, main, run
 
 NAMES = ("a0", "a1", None)
 
@@ -43,6 +43,27 @@ class EachAdapter(Case):
                 self.assertEqual([answer["prompt_tokens"] for answer in answers], [alone[name]["prompt_tokens"] for name in wanted], order)
             if "messages" in prompt:
                 self.assertNotEqual(alone["a1"]["prompt_tokens"], alone["a0"]["prompt_tokens"], "templates differ")
+
+    def test_merges_have_the_template_of_their_first(self):
+        """Also where two lists have one content, and so are one merge."""
+        adapters = self.home / "adapters"
+        shutil.copytree(adapters / "a1", adapters / "a2")
+        (adapters / "a2/chat_template.jinja").unlink()
+        row = {"messages": [{"role": "user", "content": "the loom " * 8}], "max_tokens": 8}
+        merge = {"method": "ties", "density": 0.5, "majority_sign_method": "frequency"}
+        lists = [[{"name": first, "scale": 1.0}, {"name": "a0", "scale": 0.5}] for first in ("a1", "a2")]
+        alone = self.generate([{**row, "adapters": each, "merge": merge} for each in lists])
+        plain = self.generate([{**row, "adapter": "a1"}, {**row, "adapter": "a0"}, {**row, "adapters": lists[0]}])
+        self.assertEqual([a["prompt_tokens"] for a in alone], [a["prompt_tokens"] for a in plain[:2]])
+        self.assertEqual([(a["adapters"], a["merge"]) for a in alone], [(each, merge) for each in lists])
+        self.assertNotIn("merge", plain[2])
+        self.assertEqual(len({tuple(a["token_ids"]) for a in (*alone, *plain)}), 5)
+        together = self.generate([{**row, "each_adapter": [lists[0], "a0", lists[1], None], "merge": merge}])[0]["each_adapter"]
+        self.assertEqual([together[i]["token_ids"] for i in (0, 1, 2)], [a["token_ids"] for a in (alone[0], plain[1], alone[1])])
+        code, shown, err = run("generate", "--model", self.home / "model", "--adapters", adapters, "--device", "cpu", "--prompts",
+                               self.rows({**row, "adapters": lists[0], "merge": merge}, row))
+        self.assertEqual(code, 0, err)
+        self.assertIn("ties(a1+0.5*a0)", shown)
 
     @staticmethod
     def raw(prompt):

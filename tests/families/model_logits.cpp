@@ -11,6 +11,9 @@
 // other chunks and pages, has the same bits throughout.
 //
 //   --adapter NAME=PATH  an adapter of PEFT, or of llama.cpp
+//   --merge NAME=JSON    a merge of some of those as an adapter: {"adapters": as in rows,
+//                        "method": "ties", "density": 0.5, "majority_sign_method": "total",
+//                        "seed": 0}
 //   --steps N            tokens of the answers (0)
 //   --device DEVICE      cpu or cuda (cpu)
 //   --kv-type TYPE       of the KV cache: f32, f16 or bf16 (that of the activations)
@@ -29,6 +32,7 @@
 #include "heddle/core/error.h"
 #include "heddle/engine/engine.h"
 
+#include "engine/adapters/adapter_merge.h"
 #include "engine/adapters/row_adapters.h"
 #include "engine/face/engine_options.h"
 #include "engine/rows/scheduler.h"
@@ -61,7 +65,7 @@ class MutatedModel : public model::ModelFiles {
 
 struct Options {
   EngineOptions engine{.device = "cpu", .num_threads = 2, .kv_memory = int64_t{64} << 20};
-  std::map<std::string, std::string> adapters;
+  std::map<std::string, std::string> adapters, merges;
   int64_t steps = 0;
   bool mutate = false;
 };
@@ -74,9 +78,10 @@ Options parse(int argc, char** argv) {
       HEDDLE_CHECK(i + 1 < argc, argument, " needs a value");
       return argv[++i];
     };
-    if (argument == "--adapter") {
+    if (argument == "--adapter" || argument == "--merge") {
       const std::string pair = value();
-      options.adapters[pair.substr(0, pair.find('='))] = pair.substr(pair.find('=') + 1);
+      auto& named = argument == "--adapter" ? options.adapters : options.merges;
+      named[pair.substr(0, pair.find('='))] = pair.substr(pair.find('=') + 1);
     } else if (argument == "--steps") {
       options.steps = std::stoll(value());
     } else if (argument == "--device") {
@@ -123,14 +128,11 @@ class Runner {
       const auto adapter = model::open_adapter(folder, files.config());
       adapter->load();
       adapter->check_fits(files.config().dims());
-      const auto known = std::make_shared<KnownAdapter>();
-      known->path = folder;
-      known->invocation = adapter->invocation_tokens();
-      known->has_embedding = !adapter->embedding().is_empty();
-      known->data = runner_.adapters().prepare(*adapter);
-      runner_.add_adapter(known->data);
-      slots_[name] = *known->data.slot;
-      adapters_[name] = known;
+      add(name, folder, *adapter);
+    }
+    for (const auto& [name, merge] : options.merges) {
+      const MergeRecipe recipe = recipe_of(nlohmann::json::parse(merge));
+      add(name, recipe.name(), *load_merge(recipe, files, runner_.adapters().secret()));
     }
   }
 
@@ -173,6 +175,34 @@ class Runner {
   }
 
  private:
+  void add(const std::string& name, const std::string& path, const model::Adapter& adapter) {
+    const auto known = std::make_shared<KnownAdapter>();
+    known->path = path;
+    known->invocation = adapter.invocation_tokens();
+    known->has_embedding = !adapter.embedding().is_empty();
+    known->data = runner_.adapters().prepare(adapter);
+    runner_.add_adapter(known->data);
+    slots_[name] = *known->data.slot;
+    adapters_[name] = known;
+  }
+  [[nodiscard]] MergeRecipe recipe_of(const nlohmann::json& given) const {
+    const AdapterMerge merge{
+        .method = merge_method(given.at("method").get<std::string>()),
+        .density = given.at("density"),
+        .majority_sign = majority_sign_method(given.value("majority_sign_method", "total")),
+        .seed = given.value("seed", int64_t{0})};
+    MergeRecipe recipe{.parts = {}, .rule = merge_rule(merge)};
+    for (const nlohmann::json& entry : given.at("adapters")) {
+      const KnownAdapter& part = *adapters_.at(entry.at("name"));
+      recipe.parts.push_back({.name = entry.at("name"),
+                              .path = part.path,
+                              .bounds = {},
+                              .content = part.data.digest,
+                              .weight = entry.at("scale")});
+    }
+    return recipe;
+  }
+
   void step(Sequences& sequences, std::vector<Answer>& answers) {
     StepSchedule step;
     schedule_step(step, sequences,

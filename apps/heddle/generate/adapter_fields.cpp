@@ -10,6 +10,7 @@
 
 #include "files/json_text.h"
 #include "files/json_value.h"
+#include "request_json/merge_fields.h"
 #include "request_json/shown.h"
 
 namespace heddle::app {
@@ -68,6 +69,16 @@ std::string named_by_model(const RowReader& row, const json& model, const RowDef
   return is_adapter(name, defaults) ? name : "";
 }
 
+/// How the lists of the row act, of which it has one of two adapters or more.
+void read_merge(const RowReader& reader, Row& row) {
+  const json* merge = reader.find("merge");
+  if (merge == nullptr) return;
+  row.request.merge = app::read_merge(*merge, reader.where() + ": merge");
+  const auto is_merged = [](const AdapterList& list) { return list.size() > 1; };
+  HEDDLE_CHECK(is_merged(row.request.adapters) || std::ranges::any_of(row.each, is_merged),
+               reader.where(), ": the row has merge, but no list of two adapters or more");
+}
+
 void read_one(const RowReader& row, const RowDefaults& defaults, Request& request) {
   const json* adapter = row.find("adapter");
   const json* adapters = row.find("adapters");
@@ -121,7 +132,10 @@ AdapterList read_entry(const RowReader& row, const json& entry, const std::strin
 
 void read_adapters(const RowReader& reader, const RowDefaults& defaults, Row& row) {
   const json* each = reader.find("each_adapter");
-  if (each == nullptr) return read_one(reader, defaults, row.request);
+  if (each == nullptr) {
+    read_one(reader, defaults, row.request);
+    return read_merge(reader, row);
+  }
   for (const char* other : {"adapter", "adapters", "model"}) {
     HEDDLE_CHECK(reader.find(other) == nullptr, reader.where(),
                  ": the row has both each_adapter and ", other, ", expected only one of them");
@@ -134,19 +148,24 @@ void read_adapters(const RowReader& reader, const RowDefaults& defaults, Row& ro
     const std::string where = reader.where() + ": each_adapter[" + std::to_string(i) + "]";
     row.each.push_back(read_entry(reader, each->get_array()[i], where, defaults));
   }
+  read_merge(reader, row);
 }
 
-std::string shown_adapters(const std::vector<AdapterWeight>& list) {
+std::string shown_adapters(const std::vector<AdapterWeight>& list, const AdapterMerge& merge) {
   std::string all = list.empty() ? kBaseName : "";
   for (const auto& [name, scale] : list) {
     if (!all.empty()) all += "+";
     if (scale != 1.0f) all += files::json_text(short_form(scale)) + "*";
     all += name;
   }
+  if (list.size() > 1 && merge != AdapterMerge()) {
+    return std::string(heddle::name(merge.method)) + "(" + all + ")";
+  }
   return all;
 }
 
-void add_adapters(const std::vector<AdapterWeight>& list, JsonObject& answer) {
+void add_adapters(const std::vector<AdapterWeight>& list, const AdapterMerge& merge,
+                  JsonObject& answer) {
   const bool is_one = list.size() == 1 && list[0].scale == 1.0f;
   answer["adapter"] = is_one ? json(list[0].name) : json();
   if (list.empty() || is_one) return;
@@ -155,6 +174,7 @@ void add_adapters(const std::vector<AdapterWeight>& list, JsonObject& answer) {
     entries.push_back(JsonObject{{"name", name}, {"scale", short_form(scale)}});
   }
   answer["adapters"] = std::move(entries);
+  if (list.size() > 1 && merge != AdapterMerge()) answer["merge"] = merge_object(merge);
 }
 
 }  // namespace heddle::app

@@ -56,7 +56,7 @@ JsonArray tops_of(const std::vector<int32_t>& ids, const std::vector<float>& log
 
 /// The adapters of a row in its text.
 std::string name_of(const AnswerHead& head) {
-  if (!head.adapters.empty()) return shown_adapters(head.adapters);
+  if (!head.adapters.empty()) return shown_adapters(head.adapters, head.merge);
   return head.adapter.empty() ? kBaseName : head.adapter;
 }
 
@@ -143,7 +143,7 @@ void AnswerWriter::write_each(const Row& row) {
     if (row.head.each.empty()) {
       out_ << name_of(row.head) << " #" << i;
     } else {
-      out_ << shown_adapters(row.head.each[i]);
+      out_ << shown_adapters(row.head.each[i], row.head.merge);
     }
     out_ << "] " << one.text;
     if (!one.error.empty()) out_ << "error: " << one.error;
@@ -185,13 +185,13 @@ void AnswerWriter::write_json(const Row& row) {
   };
   if (row.head.each.empty()) {
     rest["adapter"] = text_or_null(row.head.adapter);
-    if (!row.head.adapters.empty()) add_adapters(row.head.adapters, rest);
+    if (!row.head.adapters.empty()) add_adapters(row.head.adapters, row.head.merge, rest);
   }
   if (row.has_several()) {
     JsonArray& parts = rest[row.head.each.empty() ? "choices" : "each_adapter"].emplace_array();
     for (size_t i = 0; i < row.each.size(); ++i) {
       JsonObject entry;
-      if (!row.head.each.empty()) add_adapters(row.head.each[i], entry);
+      if (!row.head.each.empty()) add_adapters(row.head.each[i], row.head.merge, entry);
       add_answer(row.each[i], entry);
       add_logprobs(row.each[i], entry);
       parts.push_back(std::move(entry));

@@ -18,6 +18,7 @@ struct AnswerHead {
   std::string adapter{};                      // empty: the base model, or the list
   AdapterList adapters{};                     // the list of a row that has one
   std::vector<AdapterList> each{};            // of a row that runs with each of some
+  AdapterMerge merge{};                       // of those lists of two adapters or more
   int64_t n = 1;                              // answers of a row without these
   std::string hash{};
 };

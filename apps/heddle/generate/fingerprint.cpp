@@ -141,6 +141,10 @@ std::string Fingerprint::of(const Row& of) {
     row.emplace_back("each");
     add_list(list);
   }
+  if (const AdapterMerge& merge = request.merge; merge != AdapterMerge()) {
+    row.push_back(JsonArray{"merge", name(merge.method), merge.density, name(merge.majority_sign),
+                            merge.seed});
+  }
   if (request.text) row.emplace_back(*request.text);
   for (const Message& message : request.messages) {
     row.push_back(JsonArray{message.role, message.content});

@@ -135,6 +135,7 @@ void Run::begin(const Row& row) {
                   .adapter = row.request.adapter,
                   .adapters = row.request.adapters,
                   .each = row.each,
+                  .merge = row.request.merge,
                   .n = row.n};
   if (!row.error.empty()) {
     head.each.clear();

@@ -19,11 +19,12 @@ namespace {
 
 using json = files::Json;
 
-constexpr std::array<std::string_view, 15> kRowFields = {"prompt",
+constexpr std::array<std::string_view, 16> kRowFields = {"prompt",
                                                          "messages",
                                                          "adapter",
                                                          "adapters",
                                                          "each_adapter",
+                                                         "merge",
                                                          "n",
                                                          "model",
                                                          "id",

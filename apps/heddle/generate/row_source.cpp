@@ -169,6 +169,7 @@ void RowSource::check_all(const Engine* engine) {
       for (const AdapterList& list : row.each) {
         Request one = row.request;
         one.adapters = list;
+        if (list.size() < 2) one.merge = {};
         engine->check(one);
       }
     } catch (const Error& error) {

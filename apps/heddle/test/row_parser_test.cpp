@@ -315,6 +315,50 @@ TEST(ParseRow, RefusesWhatIsOutOfBounds) {
   }
 }
 
+TEST(ParseRow, AMergeIsOfAList) {
+  RowDefaults given = defaults();
+  given.adapters = {"sql", "cron"};
+  const std::string list = R"([{"name": "sql"}, {"name": "cron"}])";
+  const std::pair<std::string, AdapterMerge> merges[] = {
+      {R"({"method": "ties", "density": 0.3})",
+       {.method = AdapterMerge::Method::kTies, .density = 0.3}},
+      {R"({"method": "dare_ties", "density": 1, "majority_sign_method": "frequency", "seed": -3})",
+       {.method = AdapterMerge::Method::kDareTies,
+        .density = 1,
+        .majority_sign = AdapterMerge::MajoritySign::kFrequency,
+        .seed = -3}},
+      {R"({"method": "linear"})", {}}};
+  for (const auto& [merge, want] : merges) {
+    for (const std::string& fields :
+         {R"("adapters": )" + list, R"("each_adapter": [null, "sql", )" + list + "]"}) {
+      Row row;
+      parse_row(R"({"prompt": "x", "merge": )" + merge + ", " + fields + "}", "line", given, row);
+      EXPECT_EQ(row.request.merge, want) << fields;
+    }
+  }
+  const std::pair<std::string, const char*> wrong[] = {
+      {R"("adapter": "sql", "merge": {"method": "ties", "density": 0.5})",
+       "line: the row has merge, but no list of two adapters or more"},
+      {R"("each_adapter": ["sql", [{"name": "sql"}]], "merge": {"method": "ties"})",
+       "line: the row has merge, but no list of two adapters or more"},
+      {R"("merge": "ties", "adapters": )" + list,
+       "line: merge is string, expected an object with method and density"},
+      {R"("merge": {"density": 0.5}, "adapters": )" + list, "line: merge: field method is missing"},
+      {R"("merge": {"method": "tie"}, "adapters": )" + list,
+       "the method of a merge is 'tie', expected one of linear, ties, dare_linear, "},
+      {R"("merge": {"method": "ties", "density": 1.5}, "adapters": )" + list,
+       "line: merge: density is 1.5, expected 0 to 1"},
+      {R"("merge": {"method": "ties", "majority_sign_method": "most"}, "adapters": )" + list,
+       "majority_sign_method is 'most', expected one of total, frequency"},
+      {R"("merge": {"method": "ties", "sign": "total"}, "adapters": )" + list,
+       "line: merge: unknown field \"sign\""}};
+  for (const auto& [fields, message] : wrong) {
+    Row row;
+    testing::expect_invalid(
+        {message}, [&] { parse_row(R"({"prompt": "x", )" + fields + "}", "line", given, row); });
+  }
+}
+
 TEST(ParseRow, EachAdapterMayBeANameOrAListOrNone) {
   RowDefaults given = defaults();
   given.adapters = {"sql", "cron"};
