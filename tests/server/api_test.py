@@ -195,6 +195,44 @@ class Api(Case):
         self.assertEqual(of_merged()[0], 200)
         self.assertEqual(of_merged(density=0.2, majority_sign_method="frequency"), of_merged(), "linear has no use for them")
 
+    def test_merges(self):
+        """LoRAX's strategies, and our own form of the same merge."""
+        lora = [{"name": "a1", "scale": 0.5}, {"name": "a2", "scale": 2}]
+        def text(**merge):
+            status, answer = self.text(lora=lora, merge=merge)
+            self.assertEqual(status, 200, answer)
+            return answer["choices"][0]["text"]
+        def lorax(**more):
+            merged = {"ids": ["a1", "a2"], "weights": [0.5, 2], **more}
+            return self.server.post("/generate", {"inputs": "hello", "parameters": {
+                "merged_adapters": merged, "max_new_tokens": 6, "ignore_eos_token": True}})
+        seen = set()
+        for method, more in (("linear", {}), ("ties", {}), ("ties", {"majority_sign_method": "frequency"}), ("dare_linear", {}),
+                             ("dare_linear", {"seed": 7}), ("dare_ties", {"seed": 7}), ("magnitude_prune", {})):
+            given = more if method == "linear" else {"density": 0.5, **more}
+            wanted = text(method=method, **given)
+            status, answer = lorax(merge_strategy=method, **given)
+            self.assertEqual((status, answer.get("generated_text")), (200, wanted), answer)
+            seen.add(wanted)
+        self.assertGreater(len(seen), 4)
+        self.assertEqual(text(method="linear"), self.text(lora=lora)[1]["choices"][0]["text"])
+        for more, word in (({"merge_strategy": "ties"}, "density"), ({"merge_strategy": "ties", "density": 0}, "density"),
+                           ({"merge_strategy": "slerp", "density": 0.5}, "slerp"), ({"merge_strategy": "ties_svd", "density": 0.5}, "ties_svd"),
+                           ({"merge_strategy": "ties", "density": 0.5, "ids": ["a1"], "weights": [1]}, "two adapters"),
+                           ({"merge_strategy": "ties", "density": 0.5, "majority_sign_method": "most"}, "most")):
+            status, refusal = lorax(**more)
+            self.assertGreaterEqual(status, 400, more)
+            self.assertLess(status, 500, more)
+            self.assertIn(word, refusal["error"], more)
+        for more, word in (({"merge": {"method": "ties", "density": 0.5}}, "lora"), ({"lora": lora, "merge": "ties"}, "an object"),
+                           ({"lora": lora, "merge": {"density": 0.5}}, "method is missing"),
+                           ({"lora": lora, "merge": {"method": "ties", "density": 0.5, "seed": 1}}, "draws nothing"),
+                           ({"lora": lora[:1], "merge": {"method": "ties", "density": 0.5}}, "two adapters"),
+                           ({"lora": lora, "merge": {"method": "ties", "density": 2}}, "expected 0 to 1")):
+            status, refusal = self.text(**more)
+            self.assertEqual(status, 400, more)
+            self.assertIn(word, refusal["error"]["message"], more)
+
     def test_default_scales(self):
         """llama.cpp's /lora-adapters: what acts where a request names no adapter."""
         path = "/lora-adapters"

@@ -12,6 +12,7 @@
 #include "api/field_table.h"
 #include "files/json_text.h"
 #include "request_json/format_fields.h"
+#include "request_json/merge_fields.h"
 #include "request_json/nearest.h"
 #include "request_json/ordered_json.h"
 #include "request_json/row_reader.h"
@@ -30,6 +31,7 @@ constexpr const char* kWhere = "request";
 
 constexpr auto kCommon = std::to_array<std::string_view>({"model",
                                                           "lora",
+                                                          "merge",
                                                           "adapter_id",
                                                           "max_tokens",
                                                           "temperature",
@@ -69,6 +71,10 @@ void read_model(const RowReader& row, Generation& generation) {
   if (const json* model = row.find("model")) choice.model = row.text("model", *model);
   if (const json* id = row.find("adapter_id")) choice.adapter_id = row.text("adapter_id", *id);
   const json* list = row.find("lora");
+  const json* merge = row.find("merge");
+  HEDDLE_CHECK(merge == nullptr || list != nullptr,
+               "merge is given, but not lora, the list of adapters that it is of");
+  if (merge != nullptr) choice.merge = app::read_merge(*merge, "merge");
   if (list == nullptr) return;
   HEDDLE_CHECK(list->is_array(), "lora is ", json_type(*list), ", expected an array of objects");
   for (const json& entry : list->get_array()) {

@@ -17,6 +17,7 @@ struct ModelChoice {
   std::string model{};       // as the request has it, echoed in the answer; empty: not given
   std::string adapter_id{};  // goes before `model`
   AdapterList adapters{};    // goes before both
+  AdapterMerge merge{};      // of that list
 };
 
 /// A generation request of any of the APIs.

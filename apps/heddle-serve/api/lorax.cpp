@@ -8,6 +8,7 @@
 #include "api/bounds.h"
 #include "api/fields.h"
 #include "api/token_json.h"
+#include "request_json/merge_fields.h"
 #include "request_json/row_reader.h"
 
 namespace heddle::serve {
@@ -54,23 +55,35 @@ bool is_empty(const json& value) {
   return files::is_container(value) && files::size_of(value) == 0;
 }
 
-/// {"ids": [...], "weights": [...], "merge_strategy": "linear"}: the weights are the scales.
+/// What the strategy has use for of the other fields, which are looked at in any case, as LoRAX
+/// does: its clients send all of them. The seed is an addition.
+AdapterMerge read_strategy(const RowReader& row) {
+  using Method = AdapterMerge::Method;
+  AdapterMerge merge;
+  const AdapterMerge given{.density = app::merge_density(row),
+                           .majority_sign = app::merge_sign(row),
+                           .seed = app::merge_seed(row)};
+  if (const json* strategy = row.find("merge_strategy")) {
+    merge.method = merge_method(row.text("merge_strategy", *strategy));
+  }
+  const bool draws = merge.method == Method::kDareLinear || merge.method == Method::kDareTies;
+  const bool elects = merge.method == Method::kTies || merge.method == Method::kDareTies;
+  if (merge.method != Method::kLinear) merge.density = given.density;
+  if (elects) merge.majority_sign = given.majority_sign;
+  if (draws) merge.seed = given.seed;
+  return merge;
+}
+
+/// {"ids": [...], "weights": [...], "merge_strategy": "ties", "density": 0.5}: the weights are the
+/// scales.
 void read_merged(const json& merged, Generation& generation) {
   HEDDLE_CHECK(merged.is_object(), "merged_adapters is ", files::json_type(merged),
                ", expected an object");
   const RowReader row(merged, "merged_adapters");
-  constexpr std::string_view kFields[] = {"ids", "weights", "merge_strategy", "density",
-                                          "majority_sign_method"};
+  constexpr std::string_view kFields[] = {
+      "ids", "weights", "merge_strategy", "density", "majority_sign_method", "seed"};
   row.check_given_fields(kFields);
-  if (const json* strategy = row.find("merge_strategy")) {
-    refuse(!is_text(*strategy, "linear"), "merge_strategy", "only \"linear\" is supported");
-  }
-  // As with LoRAX' own linear strategy, these are looked at and have no effect.
-  static_cast<void>(row.number("density", 0, 0, 1));
-  if (const json* method = row.find("majority_sign_method")) {
-    refuse(!is_text(*method, "total") && !is_text(*method, "frequency"), "majority_sign_method",
-           "only \"total\" and \"frequency\" are supported");
-  }
+  generation.choice.merge = read_strategy(row);
   const json* ids = row.find("ids");
   HEDDLE_CHECK(ids != nullptr && ids->is_array() && files::size_of(*ids) > 0,
                "merged_adapters: ids is missing or not a list of names");

@@ -16,6 +16,7 @@ namespace heddle::serve {
 namespace {
 
 constexpr auto kFurther = std::to_array<std::string_view>({"lora",
+                                                           "merge",
                                                            "adapter_id",
                                                            "top_k",
                                                            "min_p",

@@ -145,6 +145,7 @@ void ServedNames::resolve(const ModelChoice& choice, Request& request) {
       if (adapter_of(each.name).empty()) throw no_such_model(each.name);
     }
     request.adapters = choice.adapters;
+    request.merge = choice.merge;
     return;
   }
   const std::string& name = choice.adapter_id.empty() ? choice.model : choice.adapter_id;
