@@ -97,6 +97,22 @@ class Clients(Case):
             client.generate("hello", adapter_id="none")
         self.assertIn("none", str(caught.exception))
 
+    def test_lorax_merges(self):
+        client = lorax.Client(self.url, timeout=60)
+        lora = [{"name": "a1", "scale": 0.5}, {"name": "a2", "scale": 2}]
+        for method in ("linear", "ties", "dare_linear", "dare_ties"):
+            merged = lorax.types.MergedAdapters(ids=["a1", "a2"], weights=[0.5, 2], merge_strategy=method, density=0.5,
+                                                majority_sign_method="frequency")
+            got = client.generate("hello", merged_adapters=merged, max_new_tokens=8, ignore_eos_token=True)
+            elects = {"majority_sign_method": "frequency"} if "ties" in method else {}
+            merge = {"method": method} if method == "linear" else {"method": method, "density": 0.5, **elects}
+            own = self.openai.completions.create(model="tiny", prompt="hello", max_tokens=8, temperature=0,
+                                                 extra_body={**MORE, "lora": lora, "merge": merge})
+            self.assertEqual(got.generated_text, own.choices[0].text, method)
+        with self.assertRaises(Exception) as caught:
+            client.generate("hello", merged_adapters=lorax.types.MergedAdapters(ids=["a1", "a2"], weights=[1, 1], merge_strategy="ties", density=0))
+        self.assertIn("density", str(caught.exception))
+
     def test_langchain(self):
         model = ChatOpenAI(model="a3", base_url=f"{self.url}/v1", api_key="none", max_tokens=8, temperature=0, max_retries=0, seed=1)
         whole = model.invoke("hello").content
