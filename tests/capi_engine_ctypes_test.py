@@ -24,7 +24,7 @@ class String(Structure):
 
 class Options(Structure):
     _fields_ = [("device", String)] + [(name, c_int32) for name in ("max_batch", "num_threads", "page_size", "prefill_chunk")] + [
-        ("max_context", c_int64), ("kv_memory", c_int64), ("prefix_cache", c_bool), ("kv_host_memory", c_int64), ("kv_cache_dir", String), ("kv_disk_memory", c_int64), ("kv_disk_salted", c_bool), ("admit", String), ("kv_type", String), ("weights", String), ("adapter_dir", String),
+        ("max_context", c_int64), ("kv_memory", c_int64), ("prefix_cache", c_bool), ("kv_host_memory", c_int64), ("kv_cache_dir", String), ("kv_disk_memory", c_int64), ("kv_disk_salted", c_bool), ("admit", String), ("fairness", String), ("kv_type", String), ("weights", String), ("adapter_dir", String),
         ("adapter_memory", c_int64), ("adapter_host_memory", c_int64), ("max_batch_adapters", c_int64),
         ("max_batch_adapter_bytes", c_int64), ("generation_config", String), ("on_load", c_void_p), ("user_data", c_void_p),
         ("strict", c_bool), ("on_warning", c_void_p)]
@@ -89,7 +89,7 @@ class Request(Structure):
                 ("allowed_token_ids", POINTER(c_int32)), ("num_allowed_token_ids", c_size_t), ("include_stop", c_bool),
                 ("skip_special_tokens", c_bool), ("truncate_prompt_tokens", c_int64), ("continue_final_message", c_bool),
                 ("add_special_tokens", c_int32), ("top_logprobs", c_int32), ("prompt_logprobs", c_bool),
-                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("merge", Merge), ("cache_salt", String), ("format", Format), ("thinking", Thinking),
+                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("merge", Merge), ("cache_salt", String), ("tenant", String), ("tenant_weight", c_double), ("format", Format), ("thinking", Thinking),
                 ("on_event", CALLBACK), ("user_data", c_void_p)]
 
 

@@ -80,6 +80,7 @@ typedef struct heddle_engine_options {
   int64_t kv_disk_memory;     /* 0: a quarter of the disk that is free; bytes of that folder */
   bool kv_disk_salted;        /* false; true: pages of requests with a salt go there, too */
   heddle_string admit;        /* {NULL, 0}: "now"; "longest": no request is ever parked */
+  heddle_string fairness;     /* {NULL, 0}: "off"; "adapter", "tenant": who shares the engine */
   heddle_string kv_type;      /* {NULL, 0}: "f32", on a GPU as activations; "f16", "bf16" */
   heddle_string weights;      /* {NULL, 0}: as they are stored; "q8_0", ...: packed when loaded */
   /* {NULL, 0}: none; a folder of adapters that are found by name when a request first names them */
@@ -391,6 +392,10 @@ typedef struct heddle_engine_request {
   /* {NULL, 0}; requests take keys and values from the prefix cache of those with the same salt
      alone. One for each tenant keeps any of them from measuring what others have asked. */
   heddle_string cache_salt;
+
+  /* {NULL, 0}; with fairness "tenant": whose request this is. */
+  heddle_string tenant;
+  double tenant_weight; /* 1; with fairness: the share of the tenant or adapter, 0.001 to 1000 */
 
   heddle_answer_format format;
   heddle_thinking_limit thinking;

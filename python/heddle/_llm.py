@@ -65,6 +65,9 @@ class LLM:
         admit: When a waiting prompt starts: "now", where the pages of the prompt and a few more are
             free, so that the youngest may be parked later; "longest", where those of the longest
             answer are free, too.
+        fairness: In which order waiting prompts start: "off", as they came; "adapter" or "tenant",
+            so that adapters, or those that `tenant` of a prompt names, share the engine by
+            `tenant_weight` and a burst of one does not hold up the others (docs/fair_shares.md).
         kv_type: Type of keys and values in the cache (docs/engine.md): on the CPU "f32" (empty),
             or "f16" or "bf16" in half the memory; on a GPU the type of the model's activations.
         weights: "q8_0" or another type packs the model when it is loaded (docs/models.md).
@@ -106,6 +109,7 @@ class LLM:
         kv_disk_memory: int = 0,
         kv_disk_salted: bool = False,
         admit: str = "now",
+        fairness: str = "off",
         kv_type: str = "",
         weights: str = "",
         adapter_dir: str | os.PathLike[str] | None = None,
@@ -140,6 +144,7 @@ class LLM:
                 kv_disk_memory,
                 kv_disk_salted,
                 admit,
+                fairness,
                 kv_type,
                 weights,
                 "" if adapter_dir is None else os.fspath(adapter_dir),

@@ -62,6 +62,11 @@ class Sampling(TypedDict, total=False):
     cache_salt: str
     """Prompts take keys and values from the prefix cache of those with the same salt alone, as in
     vLLM: one for each tenant keeps any of them from measuring what others have asked."""
+    tenant: str
+    """Whose prompts these are, for `LLM(fairness="tenant")`."""
+    tenant_weight: float
+    """The share of the tenant, or with `LLM(fairness="adapter")` of the adapter, relative to those
+    of others, 0.001 to 1000; 1."""
     n: int
     """So many answers to each prompt, 1 to 128: `Answer.each`. Answer i draws with the prompt's
     seed + i, as in vLLM. The prompt's whole pages are computed once. Not for streams."""

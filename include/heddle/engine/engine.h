@@ -63,6 +63,11 @@ struct EngineOptions {
   /// its longest answer are free, too, so that none is ever parked; a model whose rotation depends
   /// on the length of a sequence always has this.
   std::string admit{};
+  /// In which order waiting requests start: "off" (empty), the order in which they were submitted;
+  /// "adapter" or "tenant", so that adapters, or those that Request::tenant names, share the engine
+  /// by Request::tenant_weight and a burst of one does not hold up the others (of several adapters
+  /// the first counts; docs/fair_shares.md). No bit of an answer depends on it.
+  std::string fairness{};
   /// Type in which keys and values are kept: on the CPU "f32" (empty), or "f16" or "bf16", to which
   /// they are rounded when they are stored (docs/engine.md); in f16 what is above 65504 becomes
   /// infinite. On a GPU the type in which the model's products are read and written, "f16" or

@@ -190,6 +190,14 @@ struct Request {
   /// each tenant keeps any of them from measuring what others have asked. As in vLLM.
   std::string cache_salt{};
 
+  /// With EngineOptions::fairness "tenant": whose request this is, up to 256 bytes, any text; all
+  /// requests without a tenant are of one. Else it must be empty.
+  std::string tenant{};
+  /// The share of the tenant, or with fairness "adapter" of the adapter, relative to those of
+  /// others, 0.001 to 1000; it holds for all its requests from this one on. With fairness "off" it
+  /// must be 1.
+  double tenant_weight = 1;
+
   /// What the answer must be. A format that is wrong, too large or takes too long to compile ends
   /// the request with an error that says where. min_tokens and stop strings act as ever: they may
   /// end the answer before it has its format. It binds the text from the first token on, so

@@ -38,7 +38,7 @@ struct AdapterSchedule {
   // In:
   std::vector<ScheduledAdapter> adapters{};
   std::vector<int32_t> uses{};       // no number twice in a row
-  std::vector<ScheduledRow> rows{};  // that wait, the oldest first
+  std::vector<ScheduledRow> rows{};  // that wait, in the order in which they would start
   // Out:
   std::vector<Admission> admissions{};  // [rows.size()]
   std::vector<int32_t> reads{};         // of kStored, in the order in which to read them
@@ -47,7 +47,7 @@ struct AdapterSchedule {
   /// What the functions note of each adapter.
   struct Marks {
     bool is_kept = false;     // in use, or for a row that waits
-    bool is_wanted = false;   // by an older row that waits
+    bool is_wanted = false;   // by an earlier row that waits
     bool in_step = false;     // of a row that runs or starts
     bool is_leaving = false;  // no row starts with it, so that it can make room
     bool is_listed = false;
@@ -63,11 +63,11 @@ struct AdapterSchedule {
 ///
 /// Adapters are kept for the rows in their order as long as memory holds them. One that is kept for
 /// no row and that no row runs with is evicted for others, the least recently used first. A row
-/// starts when its adapters are resident: it need not wait for an older one whose adapters are not.
-/// For the first row that finds no room, adapters in use leave: no row starts with them any more,
-/// again from the least recently used on, until there is room for it when the rows that run with
-/// them have ended. A row that starts makes its adapters the most recently used, so these stay the
-/// same until then, and no row waits forever. The bounds of a step are kept in the same way.
+/// starts when its adapters are resident: it need not wait for one before it whose adapters are
+/// not. For the first row that finds no room, adapters in use leave: no row starts with them any
+/// more, again from the least recently used on, until there is room for it when the rows that run
+/// with them have ended. A row that starts makes its adapters the most recently used, so these stay
+/// the same until then, and no row waits forever. The bounds of a step are kept in the same way.
 void schedule_adapters(AdapterSchedule& schedule, const AdapterBounds& bounds);
 
 }  // namespace heddle

@@ -90,8 +90,8 @@ class AdapterStore : public RowQueue::Adapters {
   /// called for every row after its adapters were found, before it waits.
   void reserve(size_t num_more = 0);
   /// Completes the reads and moves that have ended, and decides what becomes of rows that wait,
-  /// given the oldest first; begins to load what they want. Valid until the next call. Allocates
-  /// nothing but for what it begins.
+  /// given in the order in which they would start; begins to load what they want. Valid until the
+  /// next call. Allocates nothing but for what it begins.
   [[nodiscard]] std::span<const Admission> schedule(
       std::span<const Sequence* const> rows) noexcept override;
   /// Gives a row, which starts as scheduled, its adapters' weights and their slots. Throws where an

@@ -135,6 +135,8 @@ Request request_of(const heddle_engine_request& given) {
   request.template_kwargs_json = string_of("template_kwargs_json", given.template_kwargs_json);
   request.add_generation_prompt = given.add_generation_prompt;
   request.cache_salt = string_of("cache_salt", given.cache_salt);
+  request.tenant = string_of("tenant", given.tenant);
+  request.tenant_weight = given.tenant_weight;
   request.format = format_of(given.format);
   request.thinking = {.max_tokens = given.thinking.max_tokens,
                       .begin = string_of("thinking.begin", given.thinking.begin, kMaxName),
@@ -158,6 +160,7 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
       .kv_disk_memory = given.kv_disk_memory,
       .kv_disk_salted = given.kv_disk_salted,
       .admit = string_of("options.admit", given.admit, kMaxName),
+      .fairness = string_of("options.fairness", given.fairness, kMaxName),
       .kv_type = string_of("options.kv_type", given.kv_type, kMaxName),
       .weights = string_of("options.weights", given.weights, kMaxName),
       .adapter_memory = given.adapter_memory,

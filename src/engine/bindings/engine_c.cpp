@@ -152,6 +152,7 @@ void heddle_engine_options_init(heddle_engine_options* options) {
               .kv_disk_memory = defaults.kv_disk_memory,
               .kv_disk_salted = defaults.kv_disk_salted,
               .admit = {nullptr, 0},
+              .fairness = {nullptr, 0},
               .kv_type = {nullptr, 0},
               .weights = {nullptr, 0},
               .adapter_dir = {nullptr, 0},
@@ -179,6 +180,7 @@ void heddle_engine_request_init(heddle_engine_request* request) {
   request->add_generation_prompt = defaults.add_generation_prompt;
   request->add_special_tokens = -1;
   request->thinking.max_tokens = defaults.thinking.max_tokens;
+  request->tenant_weight = defaults.tenant_weight;
 }
 
 heddle_status heddle_engine_create(heddle_engine** engine, heddle_string model,

@@ -40,7 +40,8 @@ RowQueue::Rules Engine::State::queue_rules() const {
   return {.max_batch = options.max_batch,
           .page_size = options.page_size,
           .reserves_longest = options.admit == "longest",
-          .has_two_paths = is_as_on_gpu()};
+          .has_two_paths = is_as_on_gpu(),
+          .has_tenants = fairness != Fairness::kOff};
 }
 
 void Engine::State::fill_info() {
@@ -78,7 +79,7 @@ void Engine::State::fill_info() {
 /// Starts what fits. Where nothing runs, the load of an adapter is all there is to wait for.
 void Engine::State::admit() {
   queue.admit();
-  while (queue.running().empty() && !queue.waiting().empty() && adapters.wait()) queue.admit();
+  while (queue.running().empty() && !queue.waiting().is_empty() && adapters.wait()) queue.admit();
   if (queue.running().empty() && waits_for_format()) {
     formats.wait_for(kFormatLook);
     queue.admit();
@@ -88,9 +89,11 @@ void Engine::State::admit() {
 }
 
 bool Engine::State::waits_for_format() const {
-  return std::ranges::any_of(queue.waiting(), [](const Sequence& sequence) {
-    return !sequence.is_paused && sequence.mask != nullptr && !sequence.mask->is_ready();
+  bool any = false;
+  queue.waiting().for_each([&any](const Sequence& sequence) {
+    any |= !sequence.is_paused && sequence.mask != nullptr && !sequence.mask->is_ready();
   });
+  return any;
 }
 
 /// Ends those that were just admitted.
@@ -218,6 +221,7 @@ void Engine::State::take_tokens(std::vector<Event>& events) {
     const int64_t end = row.logits_begin + row.num_logits;
     for (int64_t i = row.logits_begin; i < end && row.is_alive(); ++i) {
       const auto at = static_cast<size_t>(i);
+      queue.charge_token(*row.sequence);
       try {
         take_token(*row.sequence, tokens.ids[at], tokens.logprobs[at], events);
       } catch (const std::exception& failure) {
@@ -284,7 +288,7 @@ EngineLoad Engine::load() const {
   const RowQueue& queue = state_->queue;
   const PagePool& pages = std::as_const(state_->runner).pages();
   const AdapterTiers& tiers = state_->adapters.tiers();
-  return {.num_waiting = std::ssize(queue.waiting()),
+  return {.num_waiting = queue.waiting().size(),
           .num_running = std::ssize(queue.running()),
           .num_ended = std::ssize(queue.ended()),
           .num_pages = pages.num_pages(),

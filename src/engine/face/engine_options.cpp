@@ -14,6 +14,7 @@
 
 #include "engine/adapters/adapter_folder.h"
 #include "engine/options/available_memory.h"
+#include "engine/options/tenants.h"
 #include "engine/options/weight_options.h"
 #include "files/printable.h"
 
@@ -157,6 +158,8 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
   HEDDLE_CHECK(options.admit == "now" || options.admit == "longest", "admit is ",
                files::quote(options.admit), ", expected now or longest");
   if (keys_depend_on_length(config)) options.admit = "longest";
+  static_cast<void>(fairness_of(options.fairness));
+  if (options.fairness.empty()) options.fairness = "off";
   return options;
 }
 

@@ -100,6 +100,8 @@ void Engine::State::fill_row(Sequence& sequence, const Request& request, TokensO
       .max_tokens = prompt_tokens + std::min(std::max<int64_t>(request.max_tokens, 1),
                                              options.max_context - prompt_tokens),
       .salt = digest_of_salt(request.cache_salt, runner.adapters().secret()),
+      .tenant = tenant_of(request, fairness),
+      .weight = request.tenant_weight,
       .submitted_at = sequence.request.submitted_at};
   check_length(sequence.request);
   sequence.tokens = tokens.prompt;
@@ -195,6 +197,9 @@ std::vector<RequestId> Engine::submit(EncodedRequest encoded) noexcept {
       if (row.failure) std::rethrow_exception(row.failure);
       s.adapters.reserve();
       s.runner.reserve_for(sequence.adapters);
+      if (s.fairness != Fairness::kOff) {
+        sequence.tenant = s.queue.tenant(sequence.request.tenant, sequence.request.weight);
+      }
       if (e.rows.size() == 1) s.adapters.prefetch(sequence);
       s.queue.wait(std::move(row.sequence));
     } catch (const std::exception& failure) {

@@ -19,6 +19,7 @@
 #include "engine/face/made_engine.h"
 #include "engine/face/stored_pages.h"
 #include "engine/options/model_defaults.h"
+#include "engine/options/tenants.h"
 #include "engine/options/weight_options.h"
 #include "engine/rows/row_queue.h"
 #include "engine/rows/scheduler.h"
@@ -48,6 +49,7 @@ struct Engine::State {
         config(files->config()),
         hooks(std::move(given_hooks)),
         options(complete_options(given, config, hooks.as_on_gpu)),
+        fairness(fairness_of(options.fairness)),
         generation(generation_defaults(*files, options.generation_config)),
         text_of_base(text_of_model(*files, options.generation_config)),
         formats(hooks.formats),
@@ -120,6 +122,7 @@ struct Engine::State {
   const model::DecoderConfig& config;
   EngineHooks hooks;
   EngineOptions options;
+  const Fairness fairness;
   GenerationDefaults generation;
   RowText text_of_base;
   grammar::FormatCompiler formats;  // before the requests that wait for its results

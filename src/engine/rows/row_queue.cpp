@@ -45,11 +45,11 @@ void reserve_answer(Sequence& sequence) {
   to.prompt_top_logprobs.assign(prompt * k, std::numeric_limits<float>::quiet_NaN());
 }
 
-/// Moves a sequence to a list that has the order of their ids.
-void move_in_order(Sequences& to, Sequences& from, Sequences::iterator sequence) noexcept {
-  auto place = to.end();
-  while (place != to.begin() && std::prev(place)->id > sequence->id) --place;
-  to.splice(place, from, sequence);
+/// Where a sequence comes among those that run, the most senior first.
+Sequences::iterator place_in(Sequences& running, const Sequence& sequence) noexcept {
+  auto place = running.end();
+  while (place != running.begin() && std::prev(place)->seniority > sequence.seniority) --place;
+  return place;
 }
 
 PrefixKey prefix_key(const Sequence& sequence) {
@@ -98,10 +98,9 @@ void RowQueue::end(Sequence& sequence, FinishReason reason) noexcept {
   sequence.adapters = {};
   sequence.adjustment = nullptr;
   sequence.mask = nullptr;
-  for (Sequences* list : {&running_, &waiting_}) {
-    const auto place = std::ranges::find(*list, &sequence, [](const Sequence& s) { return &s; });
-    if (place != list->end()) return ended_.splice(ended_.end(), *list, place);
-  }
+  const auto place = std::ranges::find(running_, &sequence, [](const Sequence& s) { return &s; });
+  if (place != running_.end()) return ended_.splice(ended_.end(), running_, place);
+  waiting_.move_to(ended_, ended_.end(), WaitingRows::place_of(sequence));
 }
 
 void RowQueue::fail(Sequence& sequence, const RowFailure& failure) noexcept {
@@ -110,9 +109,9 @@ void RowQueue::fail(Sequence& sequence, const RowFailure& failure) noexcept {
 }
 
 void RowQueue::fail_all(const RowFailure& failure) noexcept {
-  for (Sequences* list : {&running_, &waiting_}) {
-    while (!list->empty()) fail(list->front(), failure);
-  }
+  while (!running_.empty()) fail(running_.front(), failure);
+  const auto any = [](const Sequence& /*waiting*/) { return true; };
+  while (Sequence* const waiting = waiting_.find(any)) fail(*waiting, failure);
 }
 
 void RowQueue::free_pages(Sequence& sequence) noexcept {
@@ -157,7 +156,11 @@ bool RowQueue::start(Sequence& sequence) {
   cache.pages = std::move(*pages);
   cache.num_cached = cache.place.num_pages * rules_.page_size;
   cache.has_run = false;
-  if (is_first) sequence.answer.completion.cached_tokens = cache.num_cached;
+  if (is_first) {
+    sequence.answer.completion.cached_tokens = cache.num_cached;
+    sequence.seniority = rules_.has_tenants ? num_started_++ : sequence.id;
+    waiting_.charge(sequence, sequence.request.prompt_tokens - cache.num_cached);
+  }
   if (prefixes_ != nullptr && takes_prefix(sequence)) {
     counts_.prefix_tokens += cache.prefill_length;
     counts_.cached_tokens += cache.num_cached;
@@ -234,7 +237,7 @@ void RowQueue::park(Sequences::iterator place) noexcept {
   place->cache.was_parked = true;
   ++counts_.parkings;
   ++num_parked_;
-  move_in_order(waiting_, running_, place);
+  waiting_.add(running_, place);
 }
 
 /// What the prefix cache does not have of a sequence that has drawn tokens goes to the shelf, where
@@ -303,9 +306,7 @@ void RowQueue::take_prefix(Sequence& sequence) noexcept {
     if (cache.awaits_page) return;
     if (is_nothing) break;
     cache.pages.share(page);
-    cache.num_cached += rules_.page_size;
-    counts_.cached_tokens += rules_.page_size;
-    if (!cache.was_parked) sequence.answer.completion.cached_tokens = cache.num_cached;
+    count_cached(sequence, rules_.page_size);
   }
   take_part(sequence, key);
   key.tokens = key.tokens.first(static_cast<size_t>(cache.prefill_length));
@@ -322,9 +323,17 @@ void RowQueue::take_part(Sequence& sequence, const PrefixKey& key) noexcept {
   if (num_tokens == 0) return;
   cache.pages.grow_to(cache.place.num_pages + 1);
   prefixes_->copy_page(page, cache.pages.ids().back());
+  count_cached(sequence, num_tokens);
+}
+
+/// So many tokens of its prompt need not be computed, after it has started.
+void RowQueue::count_cached(Sequence& sequence, int64_t num_tokens) noexcept {
+  RowCache& cache = sequence.cache;
   cache.num_cached += num_tokens;
   counts_.cached_tokens += num_tokens;
-  if (!cache.was_parked) sequence.answer.completion.cached_tokens = cache.num_cached;
+  if (cache.was_parked) return;
+  sequence.answer.completion.cached_tokens = cache.num_cached;
+  waiting_.charge(sequence, -num_tokens);
 }
 
 /// Of a sequence that gives up its pages: the prefix cache gets the last one, if it is not whole.
@@ -355,18 +364,19 @@ void RowQueue::add_computed(Sequence& sequence, int64_t end) noexcept {
 }
 
 void RowQueue::set_paused(Sequence& sequence, bool is_paused) noexcept {
-  sequence.is_paused = is_paused;
+  if (sequence.cache.pages.is_empty()) {
+    waiting_.set_paused(sequence, is_paused);
+  } else {
+    sequence.is_paused = is_paused;
+  }
   sequence.cache.awaits_page = false;
   if (is_paused && prefixes_ != nullptr) prefixes_->unclaim(sequence.cache.place);
 }
 
-/// Of the requests that wait longest.
-std::span<const Admission> RowQueue::schedule() noexcept {
+/// Of the requests that are next.
+std::span<const Admission> RowQueue::schedule(std::span<const WaitingRows::Place> order) noexcept {
   scheduled_.clear();
-  for (const Sequence& sequence : waiting_) {
-    if (scheduled_.size() == kMaxScheduledRows) break;
-    scheduled_.push_back(&sequence);
-  }
+  for (const WaitingRows::Place place : order) scheduled_.push_back(&*place);
   return adapters_->schedule(scheduled_);
 }
 
@@ -378,44 +388,40 @@ void RowQueue::admit() noexcept {
 /// Starts requests of one schedule. Returns whether all of it were looked at and some have left the
 /// queue, so that the next schedule has others.
 bool RowQueue::start_scheduled() noexcept {
+  std::span<const WaitingRows::Place> order = waiting_.order();
   std::span<const Admission> admissions;
-  if (adapters_ != nullptr && !waiting_.empty()) admissions = schedule();
+  if (adapters_ != nullptr && !order.empty()) {
+    admissions = schedule(order);
+    order = order.first(admissions.size());
+  }
+  const bool is_whole = std::ssize(order) == waiting_.size();
   bool any = false;
-  auto next = waiting_.begin();
-  for (size_t i = 0; next != waiting_.end() && std::ssize(running_) < rules_.max_batch;) {
-    if (adapters_ != nullptr && i == admissions.size()) return any;
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (std::ssize(running_) >= rules_.max_batch) return false;
+    Sequence& sequence = *order[i];
     const bool waits = adapters_ != nullptr && admissions[i] == Admission::kWaits;
-    const bool is_compiling = next->mask != nullptr && !next->mask->is_ready();
-    if (waits || is_compiling || next->is_paused) {
-      ++i, ++next;  // others may start before it
-      continue;
-    }
-    Sequence& sequence = *next;
+    const bool is_compiling = sequence.mask != nullptr && !sequence.mask->is_ready();
+    if (waits || is_compiling) continue;  // others may start before it
     try {
       if (!start(sequence)) return false;
       const std::chrono::duration<double> waited =
           std::chrono::steady_clock::now() - sequence.request.submitted_at;
       if (!sequence.cache.was_parked) sequence.answer.completion.wait_seconds = waited.count();
-      move_in_order(running_, waiting_, next++);
+      waiting_.move_to(running_, place_in(running_, sequence), order[i]);
     } catch (const std::bad_alloc&) {
-      ++next;
       fail(sequence, {RequestError::kOutOfMemory, "out of memory: the row could not be started"});
     } catch (const std::exception& failure) {
-      ++next;
       fail(sequence, failure_of(failure));
     }
     any = true;
-    ++i;
   }
-  return false;
+  return any && !is_whole;
 }
 
 Sequence* RowQueue::find(RequestId id) {
-  for (Sequences* list : {&waiting_, &running_}) {
-    const auto place = std::ranges::find(*list, id, &Sequence::id);
-    if (place != list->end()) return &*place;
-  }
-  return nullptr;
+  const auto place = std::ranges::find(running_, id, &Sequence::id);
+  if (place != running_.end()) return &*place;
+  return waiting_.find([id](const Sequence& waiting) { return waiting.id == id; });
 }
 
 }  // namespace heddle

@@ -9,21 +9,24 @@
 #include "engine/rows/admission.h"
 #include "engine/rows/row_failure.h"
 #include "engine/rows/sequence.h"
+#include "engine/rows/waiting_rows.h"
 
 namespace heddle {
 
-/// The requests of an engine: those that wait, those that run, both in the order in which they were
-/// submitted, and those that have ended and were not reported yet.
+/// The requests of an engine: those that wait, those that run, and those that have ended and were
+/// not reported yet.
 ///
-/// First come, first served: the request that waits longest is admitted as soon as there is a place
-/// in the batch and room for its pages, and none overtakes it, except while its adapters are not
-/// resident: then others start before it, as schedule_adapters decides.
+/// WaitingRows says which waiting request is the next one: without tenants the one that waits
+/// longest. It is admitted as soon as there is a place in the batch and room for its pages, and
+/// none overtakes it, except while its adapters are not resident: then others start before it, as
+/// schedule_adapters decides.
 ///
 /// With Rules::reserves_longest there is room where all pages are free that its longest answer can
 /// need. Otherwise where those of its tokens are, kSparePages, and one for each request that runs;
 /// when pages run out later, running requests are parked until the others can go on: they give up
 /// pages and adapters, and wait again. The first to be parked are those that are paused, and of
-/// these and the others the ones submitted last. The oldest of those that are not paused is never
+/// these and the others the youngest: the ones submitted last, or, with Rules::has_tenants, the
+/// ones that started last, whoever's they are. The oldest of those that are not paused is never
 /// parked, so every request finishes. Where tokens are drawn on a path of their own, the shelf has
 /// the pages of parked requests that the prefix cache does not have, if there is room.
 class RowQueue {
@@ -32,8 +35,8 @@ class RowQueue {
   class Adapters {
    public:
     virtual ~Adapters() = default;
-    /// Decides about waiting requests, given the oldest first; about the first ones alone where
-    /// there are many. Valid until the next call.
+    /// Decides about waiting requests, given in the order in which they would start; about the
+    /// first ones alone where there are many. Valid until the next call.
     virtual std::span<const Admission> schedule(
         std::span<const Sequence* const> waiting) noexcept = 0;
     /// Gives its adapters to a request that starts, or throws what ends it: of kStarts and kNever.
@@ -49,6 +52,9 @@ class RowQueue {
     /// pages of prompts alone, and a request that was parked decodes its drawn tokens again, unless
     /// their pages are on the shelf.
     bool has_two_paths = false;
+    /// Whether requests start in another order than they were submitted in, since tenants share the
+    /// engine.
+    bool has_tenants = false;
   };
   /// What has happened.
   struct Counts {
@@ -67,14 +73,19 @@ class RowQueue {
     scheduled_.reserve(kMaxScheduledRows);
   }
 
+  /// WaitingRows::tenant.
+  [[nodiscard]] std::shared_ptr<Tenant> tenant(const std::string& name, double weight) {
+    return waiting_.tenant(name, weight);
+  }
   /// A list of one new sequence with room for its error, so that a failure is reported even where
   /// there is no memory left.
   [[nodiscard]] static Sequences make_row(RequestId id);
 
   // From here on a sequence moves between lists, which allocates nothing.
 
-  /// Queues the one sequence of the list. Its tokens and lengths are set.
-  void wait(Sequences&& one) noexcept { waiting_.splice(waiting_.end(), one); }
+  /// Queues the one sequence of the list. Its tokens and lengths are set, and its tenant where
+  /// tenants share the engine.
+  void wait(Sequences&& one) noexcept { waiting_.add(one, one.begin()); }
   /// The one sequence of the list has ended with an error before it was queued.
   void refuse(Sequences&& one, const RowFailure& failure) noexcept;
   /// Ends a waiting or running request and frees its pages.
@@ -93,12 +104,14 @@ class RowQueue {
   bool wait_for_page() noexcept;
   /// The request has computed its positions up to `end`: the prefix cache gets the pages.
   void add_computed(Sequence& sequence, int64_t end) noexcept;
+  /// A token was drawn for the request.
+  void charge_token(const Sequence& sequence) noexcept { waiting_.charge(sequence, 1); }
   /// A paused request takes no part in steps.
   void set_paused(Sequence& sequence, bool is_paused) noexcept;
 
   /// The request that waits or runs under this id; nullptr: none.
   [[nodiscard]] Sequence* find(RequestId id);
-  [[nodiscard]] const Sequences& waiting() const { return waiting_; }
+  [[nodiscard]] const WaitingRows& waiting() const { return waiting_; }
   [[nodiscard]] Sequences& running() { return running_; }
   [[nodiscard]] const Sequences& running() const { return running_; }
   [[nodiscard]] Sequences& ended() { return ended_; }
@@ -118,9 +131,11 @@ class RowQueue {
   void drop_saved(Sequence& sequence) noexcept;
   void take_prefix(Sequence& sequence) noexcept;
   void take_part(Sequence& sequence, const PrefixKey& key) noexcept;
+  void count_cached(Sequence& sequence, int64_t num_tokens) noexcept;
   void add_tail(Sequence& sequence) noexcept;
   void free_pages(Sequence& sequence) noexcept;
-  [[nodiscard]] std::span<const Admission> schedule() noexcept;
+  [[nodiscard]] std::span<const Admission> schedule(
+      std::span<const WaitingRows::Place> order) noexcept;
   [[nodiscard]] bool start_scheduled() noexcept;
 
   PagePool& pages_;
@@ -130,9 +145,10 @@ class RowQueue {
   PageShelf* shelf_;
   std::vector<const Sequence*> scheduled_;
   std::vector<PageId> found_;  // in the prefix cache, of the request that starts
-  Sequences waiting_, running_, ended_;
+  WaitingRows waiting_;
+  Sequences running_, ended_;
   Counts counts_;
-  int64_t num_parked_ = 0;
+  int64_t num_parked_ = 0, num_started_ = 0;
 };
 
 }  // namespace heddle

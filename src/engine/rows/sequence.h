@@ -25,6 +25,7 @@
 namespace heddle {
 
 struct KnownAdapter;
+struct Tenant;
 
 /// What was requested. Constant once the request is submitted.
 struct RowRequest {
@@ -40,6 +41,8 @@ struct RowRequest {
   int64_t prompt_tokens = 0;
   int64_t max_tokens = 0;  // prompt and answer, within the context
   Digest salt{};           // of Request::cache_salt
+  std::string tenant{};    // whose it is, where tenants share the engine
+  double weight = 1;       // of the tenant
   std::chrono::steady_clock::time_point submitted_at = std::chrono::steady_clock::now();
 };
 
@@ -104,6 +107,9 @@ struct RowAnswer {
 /// A request on its way through the engine.
 struct Sequence {
   RequestId id = 0;
+  // Shared with WaitingRows, which forgets a tenant that no request has.
+  std::shared_ptr<Tenant> tenant{};
+  int64_t seniority = 0;          // while pages lack, those with the largest are parked
   std::vector<int32_t> tokens{};  // prompt, then the answer so far
   RowRequest request{};
   RowCache cache{};

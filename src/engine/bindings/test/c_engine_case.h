@@ -108,6 +108,8 @@ class CEngine : public ::testing::Test {
     c.num_token_ids = request.token_ids->size();
     c.adapter = c_string(request.adapter);
     c.cache_salt = c_string(request.cache_salt);
+    c.tenant = c_string(request.tenant);
+    c.tenant_weight = request.tenant_weight;
     list.clear();
     for (const auto& [name, scale] : request.adapters) list.push_back({c_string(name), scale});
     c.adapters = list.data();

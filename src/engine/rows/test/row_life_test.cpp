@@ -35,6 +35,7 @@ struct Job {
   int32_t adapter = -1;    // -1: the base model
   int64_t keys_from = RowAdapters::kNever;
   uint64_t salt = 0;
+  int64_t tenant = 0;
 };
 
 /// The tokens of a job that runs alone.
@@ -208,11 +209,13 @@ class Simulation {
         values_(static_cast<size_t>(pool_.num_pages() * kPageSize)),
         prefixes_(pool_, kPageSize),
         adapters_(jobs_, {.memory_bytes = 100, .step_adapters = testing::random_int(1, 3)}, 5),
+        has_tenants_(testing::random_int(0, 1) == 0),
         queue_(pool_,
                {.max_batch = static_cast<int>(testing::random_int(1, 12)),
                 .page_size = kPageSize,
                 .reserves_longest = testing::random_int(0, 4) == 0,
-                .has_two_paths = has_two_paths},
+                .has_two_paths = has_two_paths,
+                .has_tenants = has_tenants_},
                &adapters_, testing::random_int(0, 4) == 0 ? nullptr : &prefixes_,
                testing::random_int(0, 3) == 0 ? nullptr : &shelf_),
         has_two_paths_(has_two_paths),
@@ -280,6 +283,7 @@ class Simulation {
     if (job.adapter < 0) job.adapter = -1;
     if (job.adapter >= 0) job.keys_from = testing::random_int(0, 1) * testing::random_int(0, 30);
     job.salt = testing::random_int(0, 5) == 0 ? 1 : 0;
+    job.tenant = has_tenants_ ? testing::random_int(0, 3) : 0;
     const auto id = static_cast<RequestId>(jobs_.size());
     Sequences one = RowQueue::make_row(id);
     Sequence& row = one.front();
@@ -288,6 +292,9 @@ class Simulation {
     row.request.max_tokens = job.max_tokens;
     row.request.salt = {job.salt, 0};
     row.adapters.keys_from = job.keys_from;
+    if (has_tenants_) {
+      row.tenant = queue_.tenant(std::to_string(job.tenant), testing::pick({0.5, 1.0, 3.0}));
+    }
     jobs_.emplace(id, std::move(job));
     queue_.wait(std::move(one));
   }
@@ -312,14 +319,15 @@ class Simulation {
     return place == queue_.running().end() ? -1 : place->id;
   }
 
-  /// None that has just started has overtaken one of the same adapter.
+  /// None that has just started has overtaken one of the same adapter and tenant.
   void check_order(const std::vector<RequestId>& before) {
     for (const Sequence& started : queue_.running()) {
       if (std::ranges::find(before, started.id) != before.end()) continue;
-      for (const Sequence& waiting : queue_.waiting()) {
-        const bool are_equal = jobs_.at(waiting.id).adapter == jobs_.at(started.id).adapter;
+      queue_.waiting().for_each([&](const Sequence& waiting) {
+        const Job &a = jobs_.at(waiting.id), &b = jobs_.at(started.id);
+        const bool are_equal = a.adapter == b.adapter && a.tenant == b.tenant;
         ASSERT_FALSE(are_equal && !waiting.is_paused && waiting.id < started.id);
-      }
+      });
     }
   }
 
@@ -345,6 +353,7 @@ class Simulation {
       Sequence& row = *part.sequence;
       queue_.add_computed(row, part.first + part.count);
       if (part.num_logits == 0) continue;
+      queue_.charge_token(row);
       row.tokens.push_back(drawn_from(value(row, part.first + part.count - 1)));
       row.answer.completion.token_ids.push_back(row.tokens.back());
       if (std::ssize(row.tokens) < row.request.max_tokens) continue;
@@ -360,6 +369,7 @@ class Simulation {
   SimulatedShelf shelf_{values_, testing::random_int(0, 30)};
   PrefixCache prefixes_;
   SimulatedAdapters adapters_;
+  bool has_tenants_;
   RowQueue queue_;
   bool has_two_paths_;
   int64_t chunk_;

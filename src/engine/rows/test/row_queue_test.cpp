@@ -25,6 +25,13 @@ std::vector<RequestId> ids(const Sequences& sequences) {
 }
 using Ids = std::vector<RequestId>;
 
+/// Tenant by tenant.
+std::vector<RequestId> ids(const WaitingRows& waiting) {
+  std::vector<RequestId> ids;
+  waiting.for_each([&ids](const Sequence& sequence) { ids.push_back(sequence.id); });
+  return ids;
+}
+
 TEST(RowQueue, AdmitsInOrderAsManyAsTheBatchAndThePagesHold) {
   PagePool pages(5);
   RowQueue queue(pages, {.max_batch = 3, .page_size = 4});
@@ -212,6 +219,39 @@ TEST(RowQueue, ParksAPausedRowFirstAndStartsItWhenItGoesOn) {
   queue.set_paused(*queue.find(0), false);
   queue.admit();
   EXPECT_EQ(ids(queue.running()), Ids{0});
+}
+
+/// Of a burst and one that comes later.
+TEST(RowQueue, TenantsTakeTurnsAndTheLastThatStartedIsParked) {
+  PagePool pages(10);
+  RowQueue::Rules rules = kNow;
+  rules.has_tenants = true;
+  RowQueue queue(pages, rules);
+  const auto wait = [&](RequestId id, const std::string& tenant) {
+    Sequences one = row_of(id, 4, 33);
+    one.front().tenant = queue.tenant(tenant, 1);
+    queue.wait(std::move(one));
+  };
+  for (RequestId id = 0; id < 5; ++id) wait(id, "burst");
+  queue.admit();
+  ASSERT_EQ(ids(queue.running()), (Ids{0, 1})) << "alone it has all places";
+  wait(5, "late");
+  const auto end_and_admit = [&queue](RequestId id) {
+    queue.end(*queue.find(id), FinishReason::kStop);
+    queue.admit();
+    return ids(queue.running());
+  };
+  ASSERT_EQ(end_and_admit(0), (Ids{1, 2})) << "both are charged as much, 2 is older";
+  ASSERT_EQ(end_and_admit(1), (Ids{2, 5})) << "before 3 and 4";
+  ASSERT_EQ(end_and_admit(2), (Ids{5, 3})) << "in the order in which they started";
+  for (int steps = 0; queue.running().size() > 1; ++steps) {
+    ASSERT_LT(steps, 40);
+    queue.prepare_step();
+    draw(queue);
+  }
+  EXPECT_EQ(ids(queue.running()), Ids{5}) << "3 started last";
+  EXPECT_EQ(ids(queue.waiting()), (Ids{3, 4}));
+  EXPECT_EQ(end_and_admit(5).front(), 3);
 }
 
 TEST(RowQueue, TellsAnErrorAndGivesPagesBack) {
