@@ -30,8 +30,8 @@ NOT_IN_C = {"add", "scale", "soft_cap", "round_to", "take_drawn_tokens", "mask_l
 IN_C_ENGINE = {"replace_adapter": "add_adapter", "model": "get_model", "load": "get_load", "stats": "get_stats", "options": "get_model", "step": "poll",
                "model_path": "create"}
 NOT_IN_C_ENGINE = {"check", "encode", "encode_each", "tokenizer", "set_paused", "prepare_adapter", "render", "adapter_states", "num_unfinished", "tokenize", "prompt_logits", "adapter_names", "ended_by"}
-# What only the server requests: tokens with the events, and their texts, and receipts as weights are read. Of the load, what the events of a C engine tell, and copies of adapters.
-NOT_IN_C_STRUCTS = {"tell_tokens", "tokens", "token_texts", "prompt_token_ids", "num_ended", "num_host_adapters", "host_adapter_bytes", "on_receipt"}
+# What only the server requests: tokens with the events, and their texts, and receipts as weights are read, and the folder of what it fetches. Of the load, what the events of a C engine tell, and copies of adapters.
+NOT_IN_C_STRUCTS = {"tell_tokens", "tokens", "token_texts", "prompt_token_ids", "num_ended", "num_host_adapters", "host_adapter_bytes", "on_receipt", "fetched_adapter_dir"}
 STRUCTS = {"EngineOptions": "heddle_engine_options", "Request": "heddle_engine_request", "SamplingOptions": "heddle_engine_request",
            "RequestVariant": "heddle_engine_variant", "ThinkingLimit": "heddle_thinking_limit", "Message": "heddle_message", "Completion": "heddle_engine_event", "Event": "heddle_engine_event",
            "EngineLoad": "heddle_engine_load", "EngineStats": "heddle_engine_stats"}

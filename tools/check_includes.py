@@ -79,7 +79,7 @@ LAYERS = {
     "apps/fetch": (["include/heddle/core", "src/files/printable.h", "src/files/percent.h", "src/model/source/hub_cache.h", *JSON],
                    ["curl", "openssl", "system"]),
     "apps/request_json": (["include/heddle/core", "include/heddle/engine", "src/files/edit_distance.h", *JSON], []),
-    "apps/heddle-serve": (["include/heddle", "apps/heddle", "apps/request_json", "src/files/percent.h", *JSON, "src/answers", "src/engine/thread", "src/engine/face/made_engine.h"],
+    "apps/heddle-serve": (["include/heddle", "apps/heddle", "apps/fetch", "apps/request_json", "src/files/percent.h", *JSON, "src/answers", "src/engine/thread", "src/engine/face/made_engine.h"],
                           ["cli11", "spdlog", "boost", "openssl", "prometheus", "system"]),
     "apps/heddle-bench": (["include/heddle", "apps/heddle", "src/core", "src/engine/face/made_engine.h", "src/engine/runner/engine_context.h",
                             "src/engine/cache", "src/engine/rows/scheduler.h", "src/engine/runner/model_runner.h",

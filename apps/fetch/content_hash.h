@@ -13,9 +13,11 @@ struct ContentHash {
     kSha256,
     kGitBlob,  // SHA-1 of "blob SIZE", NUL and the content
     kMd5,
+    kMd5OfParts,  // "MD5-N": of the MD5s of N parts, each of part_bytes but the last
   };
   Kind kind = Kind::kSha256;
   std::string hex{};  // lower case
+  int64_t part_bytes = 0;
 
   friend bool operator==(const ContentHash&, const ContentHash&) = default;
 };
@@ -26,14 +28,14 @@ struct ContentHash {
 /// Hashes bytes as they come.
 class ContentHasher {
  public:
-  /// `size`: bytes of the whole content.
-  ContentHasher(ContentHash::Kind kind, int64_t size);
+  /// For a hash of this kind, of a content of `size` bytes.
+  ContentHasher(const ContentHash& hash, int64_t size);
   ContentHasher(ContentHasher&&) noexcept;
   ContentHasher& operator=(ContentHasher&&) noexcept;
   ~ContentHasher();
 
   void add(std::string_view bytes);
-  /// The hash of all that was added, in lower case; once.
+  /// The hash of all that was added, as ContentHash::hex has it; once.
   [[nodiscard]] std::string hex();
 
  private:

@@ -15,7 +15,7 @@ namespace {
 }  // namespace
 
 struct ContentHasher::State {};
-ContentHasher::ContentHasher(ContentHash::Kind, int64_t) { refuse(); }
+ContentHasher::ContentHasher(const ContentHash&, int64_t) { refuse(); }
 ContentHasher::ContentHasher(ContentHasher&&) noexcept = default;
 ContentHasher& ContentHasher::operator=(ContentHasher&&) noexcept = default;
 ContentHasher::~ContentHasher() = default;

@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kLockLook{50};
 }  // namespace
 
 PartialFile::PartialFile(std::string path, const RemoteFile& file, const std::stop_token& stop)
-    : path_(std::move(path)), file_(file), hasher_(file.hash.kind, file.size) {
+    : path_(std::move(path)), file_(file), hasher_(file.hash, file.size) {
   try {
     while (!open()) {
       if (stop.stop_requested()) fail(FetchFault::kUnavailable, path_, ": was stopped");
@@ -84,7 +84,7 @@ void PartialFile::restart() {
   if (::ftruncate(descriptor_, 0) != 0 || ::lseek(descriptor_, 0, SEEK_SET) != 0) {
     fail_of_system(path_);
   }
-  hasher_ = ContentHasher(file_.hash.kind, file_.size);
+  hasher_ = ContentHasher(file_.hash, file_.size);
   size_ = 0;
 }
 

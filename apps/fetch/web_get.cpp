@@ -97,7 +97,9 @@ class WebTransfer {
     if (is_own_server_ && !request_.token.empty()) {
       add_header(headers, "Authorization: Bearer " + request_.token);
     }
+    if (is_own_server_ && !request_.aws.id.empty()) add_aws_headers(headers);
     set_options(url, headers.get());
+    if (is_own_server_ && !request_.aws.id.empty()) sign();
     const CURLcode code = curl_easy_perform(curl_.get());
     if (failure_) std::rethrow_exception(failure_);
     if (stop_.stop_requested()) fail(FetchFault::kUnavailable, shown(url), ": was stopped");
@@ -137,6 +139,21 @@ class WebTransfer {
     set(CURLOPT_NOPROGRESS, 0L);
     set(CURLOPT_OPENSOCKETFUNCTION, &WebTransfer::open_socket);
     set(CURLOPT_OPENSOCKETDATA, this);
+  }
+
+  /// The hash of a body without bytes, and the token of temporary keys: both are signed, too.
+  void add_aws_headers(List& headers) {
+    add_header(headers,
+               "x-amz-content-sha256: "
+               "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    if (request_.aws.session.empty()) return;
+    add_header(headers, "x-amz-security-token: " + request_.aws.session);
+  }
+
+  void sign() {
+    set(CURLOPT_AWS_SIGV4, ("aws:amz:" + request_.aws.region + ":s3").c_str());
+    set(CURLOPT_USERNAME, request_.aws.id.c_str());
+    set(CURLOPT_PASSWORD, request_.aws.secret.c_str());
   }
 
   std::string redirect() const {

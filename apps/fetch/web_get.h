@@ -10,12 +10,20 @@
 
 namespace heddle::fetch {
 
+/// What requests to S3 are signed with (AWS Signature Version 4); without an id they are not.
+struct AwsKeys {
+  std::string id{}, secret{};
+  std::string session{};  // token of temporary keys; empty: none
+  std::string region{};   // "us-east-1"
+};
+
 struct WebRequest {
   std::string url;  // http or https
   /// Bearer token for the server of `url`: no other one ever gets it.
   std::string token{};
   std::vector<std::string> headers{};  // "Name: value"
   bool head_only = false;              // HEAD in place of GET
+  AwsKeys aws{};                       // for the server of `url` alone, as the token
 };
 
 struct WebAnswer {

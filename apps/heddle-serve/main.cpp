@@ -36,6 +36,7 @@ int run(int argc, char** argv) {
   }
   HEDDLE_CHECK(app.got_subcommand("serve"), "heddle-serve is run by heddle serve");
   check_parsers(line.serve);
+  app::complete_fetch(line.serve);
   start_log(line.serve.log_json);
   return Server(line.serve).run();
 }

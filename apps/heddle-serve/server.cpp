@@ -50,7 +50,9 @@ struct Server::State {
         reread_signal_(io_, SIGHUP),
         access_(options),
         buffers_(std::make_shared<Buffers>(options.max_buffered)),
-        service_(io_, options, buffers_, open(), [this] { end_with_engine(); }),
+        fetched_(fetched_adapters(io_, options.fetch)),
+        service_(io_, options, buffers_, std::move(fetched_), open(),
+                 [this] { end_with_engine(); }),
         routes_(service_, access_, [this] { return listener_.num_connections(); }),
         listener_(
             io_, listener_options(options), buffers_,
@@ -79,6 +81,12 @@ struct Server::State {
       }
     }
     return service_.ended_by().empty() ? 0 : kExitFailed;
+  }
+
+  static std::unique_ptr<FetchedAdapters> fetched_adapters(net::io_context& network,
+                                                           const app::FetchOptions& options) {
+    if (options.sources.empty()) return nullptr;
+    return std::make_unique<FetchedAdapters>(network, options);
   }
 
   static ListenerOptions listener_options(const app::ServeOptions& options) {
@@ -160,7 +168,8 @@ struct Server::State {
   net::io_context io_{1};
   net::signal_set reread_signal_;  // first: one that comes while the model is loaded counts later
   Access access_;
-  std::shared_ptr<Buffers> buffers_;  // rows of the engine's thread have it as well
+  std::shared_ptr<Buffers> buffers_;          // rows of the engine's thread have it as well
+  std::unique_ptr<FetchedAdapters> fetched_;  // before the engine, which looks into its folder
   Service service_;
   Routes routes_;
   Listener listener_;

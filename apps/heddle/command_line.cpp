@@ -293,9 +293,9 @@ void add_pull(CLI::App& app, PullOptions& options) {
 /// Options whose value names something refuse an empty one: it is a variable of a shell that was
 /// not set, and would be as if the option was not given.
 void refuse_empty_values(CLI::App& command) {
-  constexpr std::array<std::string_view, 15> kNaming = {
-      "NAME",    "FILE",   "DIR",  "NAME=DIR", "TYPE",    "FROM",   "DEVICE",  "SIZE",
-      "ADDRESS", "ORIGIN", "ID=X", "N",        "PATTERN", "PARSER", "REVISION"};
+  constexpr std::array<std::string_view, 16> kNaming = {
+      "NAME",    "FILE",   "DIR",  "NAME=DIR", "TYPE",    "FROM",   "DEVICE",   "SIZE",
+      "ADDRESS", "ORIGIN", "ID=X", "N",        "PATTERN", "PARSER", "REVISION", "SOURCE"};
   for (CLI::Option* option : command.get_options()) {
     const std::string type = option->get_type_name();
     if (std::ranges::find(kNaming, type.substr(0, type.find(':'))) == kNaming.end()) continue;

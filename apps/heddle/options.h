@@ -82,6 +82,17 @@ struct RequestLimits {
   std::optional<int64_t> default_max_tokens{};
 };
 
+/// From where `heddle serve` may fetch adapters, and where it keeps them.
+struct FetchOptions {
+  std::vector<std::string> sources;  // "hub", "s3"; empty: nothing is fetched
+  std::vector<std::string> allowed;  // patterns of their names there
+  std::string cache;                 // a folder
+  int64_t cache_bytes = int64_t{10} << 30;
+  double refresh = 300;  // seconds that a branch is taken to be what it was
+  double wait = 60;      // seconds that a request waits for a download
+  bool takes_request_tokens = false;
+};
+
 /// The options of `heddle serve`.
 struct ServeOptions {
   ModelOptions model;
@@ -94,6 +105,7 @@ struct ServeOptions {
   std::vector<std::string> cors_origins;     // "*": all
   bool ignore_unknown_fields = false;
   bool allow_request_templates = false;
+  FetchOptions fetch;
   std::string tool_parser, reasoning_parser;  // names of src/answers; empty: as templates have it
   std::string tool_strict_level = "auto";     // "auto", "function" or "parameter"
   RequestLimits limits;

@@ -66,6 +66,29 @@ void add_access_options(CLI::App& command, ServeOptions& options) {
              "Ignores fields of requests that heddle does not know, instead of refusing them");
 }
 
+void add_fetch_options(CLI::App& command, FetchOptions& options) {
+  const OptionGroup group(command, "Sources");
+  group
+      .list("--adapter-source", options.sources, "SOURCE",
+            "Source from which requests may have adapters fetched: hub, the Hugging Face hub or "
+            "$HF_ENDPOINT; s3, Amazon S3 or $AWS_ENDPOINT_URL; can be repeated; without it nothing "
+            "is fetched")
+      ->check(CLI::IsMember({"hub", "s3"}));
+  group.list("--adapter-source-allow", options.allowed, "PATTERN",
+             "Names that may be fetched, such as acme/*, acme/sql or s3://bucket/*; can be "
+             "repeated");
+  group.value("--adapter-cache", options.cache, "DIR",
+              "Folder for fetched adapters, which this server has for itself");
+  add_size(group, "--adapter-cache-size", options.cache_bytes, "10G",
+           "Maximum size of that folder; the least recently used adapters make room");
+  group.number("--adapter-refresh", options.refresh, 0.0, 1e9, "",
+               "Seconds after which the source is asked what a branch is now");
+  group.number("--download-wait", options.wait, 0.0, 1e6, "",
+               "Seconds that a request waits for a download before it gets 503");
+  group.flag("--allow-request-tokens", options.takes_request_tokens,
+             "Lets requests bring a token of their own for the source, api_token");
+}
+
 void add_parser_options(CLI::App& command, ServeOptions& options) {
   const OptionGroup group(command, "Answers");
   group.value(
@@ -131,6 +154,19 @@ void add_environment(CLI::App& command) {
 
 }  // namespace
 
+void complete_fetch(ServeOptions& options) {
+  const FetchOptions& fetch = options.fetch;
+  if (fetch.sources.empty()) {
+    HEDDLE_CHECK(fetch.allowed.empty() && fetch.cache.empty() && !fetch.takes_request_tokens,
+                 "--adapter-source is missing: without it no adapter is fetched");
+    return;
+  }
+  HEDDLE_CHECK(!fetch.allowed.empty(),
+               "--adapter-source needs --adapter-source-allow, such as acme/* or, for all, *");
+  HEDDLE_CHECK(!fetch.cache.empty(), "--adapter-source needs --adapter-cache, a folder");
+  options.model.engine.fetched_adapter_dir = fetch.cache + "/adapters";
+}
+
 void add_serve(CLI::App& app, ServeOptions& options) {
   CLI::App* command =
       app.add_subcommand("serve", "Serves an OpenAI-compatible API with many adapters");
@@ -145,6 +181,7 @@ void add_serve(CLI::App& app, ServeOptions& options) {
               "its file or folder");
   add_network_options(*command, options);
   add_access_options(*command, options);
+  add_fetch_options(*command, options.fetch);
   add_parser_options(*command, options);
   add_limit_options(*command, options);
   OptionGroup(*command, "Log")

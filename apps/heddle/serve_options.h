@@ -9,4 +9,8 @@ namespace heddle::app {
 /// Declares `heddle serve`.
 void add_serve(CLI::App& app, ServeOptions& options);
 
+/// Checks the options of sources against each other, and gives the engine the folder of fetched
+/// adapters. Throws Error.
+void complete_fetch(ServeOptions& options);
+
 }  // namespace heddle::app

@@ -198,8 +198,8 @@ TEST(MakeFolders, MakesThemButThroughNoLink) {
 }
 
 TEST(ContentHash, HasTheValuesOfTheTools) {
-  const auto hash = [](ContentHash::Kind kind, std::string_view text) {
-    ContentHasher hasher(kind, std::ssize(text));
+  const auto hash = [](ContentHash::Kind kind, std::string_view text, int64_t part_bytes = 0) {
+    ContentHasher hasher({.kind = kind, .part_bytes = part_bytes}, std::ssize(text));
     hasher.add(text.substr(0, text.size() / 2));
     hasher.add(text.substr(text.size() / 2));
     return hasher.hex();
@@ -210,6 +210,15 @@ TEST(ContentHash, HasTheValuesOfTheTools) {
   EXPECT_EQ(hash(ContentHash::Kind::kGitBlob, "loom\n"),
             "e0b1a82781fc19f2056a1627fc23b2c246f1cc8b");
   EXPECT_EQ(hash(ContentHash::Kind::kMd5, "loom\n"), "218d218c1ca08c6983b9602fec075f9d");
+  // Of an upload to S3 in parts of 2 and of 5 bytes, by Python's hashlib.
+  EXPECT_EQ(hash(ContentHash::Kind::kMd5OfParts, "loom\n", 2),
+            "497b54d5ce8f48ad86936e4bf876f52c-3");
+  EXPECT_EQ(hash(ContentHash::Kind::kMd5OfParts, "loom\n", 5),
+            "7f7ad397fd4e1ee8c244d8c6a9141f30-1");
+  EXPECT_TRUE(is_hash({ContentHash::Kind::kMd5OfParts, std::string(32, '0') + "-12", 5}));
+  EXPECT_FALSE(is_hash({ContentHash::Kind::kMd5OfParts, std::string(32, '0') + "-12", 0}));
+  EXPECT_FALSE(is_hash({ContentHash::Kind::kMd5OfParts, std::string(32, '0') + "-", 5}));
+  EXPECT_FALSE(is_hash({ContentHash::Kind::kMd5OfParts, std::string(32, '0'), 5}));
   EXPECT_TRUE(is_hash({ContentHash::Kind::kMd5, std::string(32, '0')}));
   EXPECT_FALSE(is_hash({ContentHash::Kind::kMd5, std::string(32, 'A')}));
   EXPECT_FALSE(is_hash({ContentHash::Kind::kSha256, std::string(40, '0')}));

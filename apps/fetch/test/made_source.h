@@ -15,7 +15,7 @@
 namespace heddle::fetch {
 
 inline std::string sha256(std::string_view content) {
-  ContentHasher hasher(ContentHash::Kind::kSha256, std::ssize(content));
+  ContentHasher hasher({.kind = ContentHash::Kind::kSha256}, std::ssize(content));
   hasher.add(content);
   return hasher.hex();
 }

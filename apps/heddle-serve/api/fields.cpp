@@ -33,6 +33,8 @@ constexpr auto kCommon = std::to_array<std::string_view>({"model",
                                                           "lora",
                                                           "merge",
                                                           "adapter_id",
+                                                          "adapter_source",
+                                                          "api_token",
                                                           "max_tokens",
                                                           "temperature",
                                                           "top_p",
@@ -70,6 +72,7 @@ void read_model(const RowReader& row, Generation& generation) {
   ModelChoice& choice = generation.choice;
   if (const json* model = row.find("model")) choice.model = row.text("model", *model);
   if (const json* id = row.find("adapter_id")) choice.adapter_id = row.text("adapter_id", *id);
+  choice.from = read_source(row);
   const json* list = row.find("lora");
   const json* merge = row.find("merge");
   HEDDLE_CHECK(merge == nullptr || list != nullptr,
@@ -228,6 +231,15 @@ json take(json& body, const char* field) {
   json value = std::move(place->value());
   object.stable_erase(place);
   return value;
+}
+
+SourceChoice read_source(const RowReader& row) {
+  SourceChoice choice{.source = row.optional_text("adapter_source"),
+                      .token = row.optional_text("api_token")};
+  const std::string& source = choice.source;
+  HEDDLE_CHECK(source.empty() || source == "local" || source == "hub" || source == "s3",
+               "adapter_source is ", app::quote(source), R"(, expected "local", "hub" or "s3")");
+  return choice;
 }
 
 void read_common(json& body, const app::ServeOptions& options, Generation& generation,

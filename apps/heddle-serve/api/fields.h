@@ -38,6 +38,9 @@ void add_ignored(std::vector<std::string>& ignored, std::string_view name);
 void read_common(json& body, const app::ServeOptions& options, Generation& generation,
                  Request& request);
 
+/// Reads where adapters come from: adapter_source and api_token.
+[[nodiscard]] SourceChoice read_source(const app::RowReader& row);
+
 /// Reads what the text of answers must be.
 void read_format(const app::RowReader& row, Generation& generation, Request& request);
 

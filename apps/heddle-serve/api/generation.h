@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,8 +10,17 @@
 #include "answers/answer_grammar.h"
 #include "answers/answer_parser.h"
 #include "answers/answer_style.h"
+#include "fetch/adapter_lease.h"
 
 namespace heddle::serve {
+
+/// Where a request says that its adapters come from.
+struct SourceChoice {
+  std::string source{};  // "local", "hub" or "s3"; empty: not given
+  std::string token{};   // of the request, for that source; empty: none
+
+  [[nodiscard]] bool is_remote() const { return source == "hub" || source == "s3"; }
+};
 
 /// Which adapters a request names, before it is known whether there are such.
 struct ModelChoice {
@@ -18,6 +28,9 @@ struct ModelChoice {
   std::string adapter_id{};  // goes before `model`
   AdapterList adapters{};    // goes before both
   AdapterMerge merge{};      // of that list
+  SourceChoice from{};
+  /// Those that were fetched, by the names above; held until the answer has ended.
+  std::map<std::string, fetch::AdapterLease> fetched{};
 };
 
 /// A generation request of any of the APIs.

@@ -15,7 +15,6 @@ namespace heddle::serve {
 namespace {
 
 using app::RowReader;
-using files::is_text;
 
 constexpr const char* kLoraxWhere = "parameters";
 constexpr auto kBody = std::to_array<std::string_view>({"inputs", "parameters", "stream"});
@@ -260,20 +259,15 @@ LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& opt
   HEDDLE_CHECK(parameters.is_object(), "parameters is ", files::json_type(parameters),
                ", expected an object");
   const auto given = [&](const char* field) { return files::find_member(parameters, field); };
-  if (const json* source = given("adapter_source"); source != nullptr && is_text(*source, "local"))
-    (void)take(parameters, "adapter_source");
   if (const json* mark = given("watermark"); mark != nullptr && files::is_bool(*mark, false))
     (void)take(parameters, "watermark");
   check_fields(parameters, kParameters, {}, options.ignore_unknown_fields, generation.ignored);
-  refuse(given("adapter_source") != nullptr, "adapter_source",
-         "only \"local\" is supported; adapters are loaded from folders of this machine");
-  refuse(given("api_token") != nullptr, "api_token",
-         "adapters are loaded from folders of this machine; leave the field out");
   refuse(given("watermark") != nullptr, "watermark",
          "answers are not watermarked; only false is accepted");
   const RowReader row(parameters, kLoraxWhere);
   if (const json* id = row.find("adapter_id"))
     generation.choice.adapter_id = row.text("adapter_id", *id);
+  generation.choice.from = read_source(row);
   read_format(row, generation, request);
   if (const json* merged = row.find("merged_adapters")) read_merged(*merged, generation);
   request.max_tokens = row.integer("max_new_tokens", kDefaultTokens, 1, kMost);

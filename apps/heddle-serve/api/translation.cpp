@@ -18,6 +18,8 @@ namespace {
 constexpr auto kFurther = std::to_array<std::string_view>({"lora",
                                                            "merge",
                                                            "adapter_id",
+                                                           "adapter_source",
+                                                           "api_token",
                                                            "top_k",
                                                            "min_p",
                                                            "seed",

@@ -4,6 +4,7 @@
 #include <array>
 #include <filesystem>
 #include <optional>
+#include <tuple>
 
 #include <spdlog/spdlog.h>
 
@@ -23,7 +24,8 @@ namespace fs = std::filesystem;
 using app::RowReader;
 
 constexpr auto kLoad =
-    std::to_array<std::string_view>({"lora_name", "lora_path", "load_inplace", "base_model_name"});
+    std::to_array<std::string_view>({"lora_name", "lora_path", "load_inplace", "base_model_name",
+                                     "adapter_source", "revision", "api_token"});
 constexpr auto kUnload = std::to_array<std::string_view>({"lora_name", "lora_int_id"});
 
 JsonObject card(const std::string& name, const json& root, const json& parent, int64_t created,
@@ -109,13 +111,13 @@ void check_name(const std::string& name) {
 struct Load {
   std::string name, path;
   bool replaces = false;
+  SourceChoice from{};  // what `path` is of
 };
 
 Load read_load(const std::string& text, Service& service) {
   files::JsonTree tree = parse_body(text);
   json& body = *tree;
-  const std::pair<const char*, json> only[] = {
-      {"adapter_source", json("local")}, {"pinned", json(true)}, {"scale", json(1)}};
+  const std::pair<const char*, json> only[] = {{"pinned", json(true)}, {"scale", json(1)}};
   for (const auto& [field, value] : only) {
     const json given = take(body, field);
     if (!given.is_null() && given != value) {
@@ -126,7 +128,14 @@ Load read_load(const std::string& text, Service& service) {
   check_fields(body, kLoad, service.options().ignore_unknown_fields);
   Load load{.name = required(body, "lora_name"), .path = required(body, "lora_path")};
   check_name(load.name);
-  load.replaces = RowReader(body, "request").flag("load_inplace", false);
+  const RowReader row(body, "request");
+  load.replaces = row.flag("load_inplace", false);
+  load.from = read_source(row);
+  const std::string revision = row.optional_text("revision");
+  if (!revision.empty()) load.path += "@" + revision;
+  if (!load.from.is_remote() && !(revision.empty() && load.from.token.empty())) {
+    throw invalid("revision and api_token are for an adapter_source, hub or s3", "adapter_source");
+  }
   const ServedNames& names = service.names();
   if (names.is_base(load.name)) {
     throw invalid("'" + load.name + "' is a name of the base model; load the adapter under another",
@@ -137,7 +146,7 @@ Load read_load(const std::string& text, Service& service) {
   if (is_added && !load.replaces) {
     throw invalid("The lora adapter '" + load.name + "' has already been loaded.", "lora_name");
   }
-  load.path = path_in_root(names.lora_root(), load.path);
+  if (!load.from.is_remote()) load.path = path_in_root(names.lora_root(), load.path);
   const std::string in_root = is_added ? std::string() : names.in_root(load.name);
   std::error_code error;
   if (!in_root.empty() && !load.replaces && !fs::equivalent(in_root, load.path, error)) {
@@ -219,7 +228,11 @@ boost::asio::awaitable<HttpResponse> show_model(Service& service, const std::str
 }
 
 boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::string& text) {
-  const Load load = read_load(text, service);
+  Load load = read_load(text, service);
+  fetch::AdapterLease lease;  // until its weights are in memory
+  if (load.from.is_remote()) {
+    std::tie(lease, load.path) = co_await service.fetch_adapter(load.path, load.from);
+  }
   try {
     const auto prepare = [&service, path = load.path] {
       return std::make_shared<PreparedAdapter>(service.engine().prepare_adapter(path));

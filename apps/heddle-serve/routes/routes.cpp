@@ -196,13 +196,14 @@ void Routes::name_ignored(const HttpRequest& request, const Generation& generati
   responder.set_headers(std::move(headers));
 }
 
-void Routes::resolve(Generation& generation, RequestLog& log) {
+net::awaitable<void> Routes::resolve(Generation& generation, RequestLog& log) {
   if (!generation.request_id.empty()) log.id = generation.request_id;
   if (generation.room > 0) {
     const int64_t context = service_.engine().options().max_context;
     const int64_t kept = std::max<int64_t>(context - std::min(generation.room, context), 1);
     for (Request& request : generation.prompts) request.truncate_prompt_tokens = kept;
   }
+  co_await service_.fetch_adapters(generation.choice);
   for (Request& request : generation.prompts) service_.names().resolve(generation.choice, request);
   const Request& first = generation.prompts.front();
   log.adapter = first.adapters.empty() ? first.adapter : "several";
@@ -247,7 +248,7 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
   Generation generation = co_await read_body(request.body, read);
   name_ignored(request, generation, responder);
   responder.forget_body();
-  resolve(generation, log);
+  co_await resolve(generation, log);
   if (is_chat) {
     co_await render_prompt(generation);
     name_ignored(request, generation, responder);
@@ -267,7 +268,7 @@ net::awaitable<void> Routes::lorax(const HttpRequest& request, Responder& respon
   responder.forget_body();
   if (request.path == "/generate_stream") lorax.generation.stream = true;
   if (request.path == "/generate") lorax.generation.stream = false;
-  resolve(lorax.generation, log);
+  co_await resolve(lorax.generation, log);
   co_await cut_echoed(lorax.generation);
   const auto form = lorax_form(lorax, request.path == "/");
   co_await answer(service_, lorax.generation, *form, responder, log);
@@ -278,6 +279,7 @@ net::awaitable<HttpResponse> Routes::tokenize(const HttpRequest& http, Responder
   Tokenize asked = co_await read_body(http.body, read);
   name_ignored(http, asked.generation, responder);
   Request& request = asked.generation.prompts.front();
+  co_await service_.fetch_adapters(asked.generation.choice);
   service_.names().resolve(asked.generation.choice, request);
   const int64_t context = service_.engine().options().max_context;
   const auto tokenize = [&] {
@@ -296,8 +298,9 @@ net::awaitable<HttpResponse> Routes::detokenize(const std::string& body) {
     std::vector<int32_t> ids = read_tokens(body, service_.options().ignore_unknown_fields, choice);
     return std::pair(std::move(ids), std::move(choice));
   };
-  const auto [ids, choice] = co_await read_body(body, read);
+  auto [ids, choice] = co_await read_body(body, read);
   Request request;
+  co_await service_.fetch_adapters(choice);
   service_.names().resolve(choice, request);
   const auto detokenize = [this, &request, &tokens = ids] {
     const auto tokenizer = service_.engine().tokenizer(request);

@@ -62,7 +62,8 @@ class Routes {
   /// id where it is given.
   void name_ignored(const HttpRequest& request, const Generation& generation, Responder& responder,
                     const std::string& request_id = {});
-  void resolve(Generation& generation, RequestLog& log);
+  /// Which adapters the request has, which are fetched where they may be.
+  boost::asio::awaitable<void> resolve(Generation& generation, RequestLog& log);
 
   Service& service_;
   const Access& access_;

@@ -132,6 +132,13 @@ struct Metrics::State {
             "Bytes of bodies that are read and of answers that wait for their reader");
   Counter& given_up = counter("heddle:buffered_given_up_total",
                               "Connections closed because buffered_bytes exceeded --max-buffered");
+  Counter& fetched = counter("heddle:adapter_downloads_total", "Adapters brought from a source",
+                             {{"outcome", "fetched"}});
+  Counter& not_fetched = counter("heddle:adapter_downloads_total", "Adapters brought from a source",
+                                 {{"outcome", "failed"}});
+  Gauge& fetching = gauge("heddle:adapter_downloads_in_flight", "Downloads of adapters");
+  Gauge& cache_bytes =
+      gauge("heddle:adapter_cache_bytes", "Bytes of --adapter-cache, those to come included");
   std::set<std::string> seen_adapters;
   Gauge* lora_now = nullptr;
 };
@@ -204,6 +211,10 @@ std::string Metrics::text(const Now& now) {
   State::raise_to(s.adapter_reads, static_cast<double>(now.stats.adapter_reads));
   State::raise_to(s.adapter_seconds, now.stats.adapter_seconds);
   State::raise_to(s.adapter_evictions, static_cast<double>(now.stats.adapter_evictions));
+  State::raise_to(s.fetched, static_cast<double>(now.fetches.num_fetched));
+  State::raise_to(s.not_fetched, static_cast<double>(now.fetches.num_failed));
+  s.fetching.Set(static_cast<double>(now.fetches.num_in_flight));
+  s.cache_bytes.Set(static_cast<double>(now.fetches.cache_bytes));
   State::raise_to(s.graphs, static_cast<double>(now.stats.graphs));
   State::raise_to(s.graph_seconds, now.stats.graph_seconds);
   if (s.lora_now != nullptr) s.lora_info.Remove(s.lora_now);

@@ -6,6 +6,8 @@
 
 #include "heddle/engine/engine.h"
 
+#include "service/fetch_counts.h"
+
 namespace heddle::serve {
 
 /// When a request came to what it is about, seconds since its arrival; below 0: not.
@@ -36,6 +38,7 @@ class Metrics {
     int64_t num_adapters_in_use = 0;                     // of these
     int64_t num_buffered_bytes = 0, num_given_up = 0;    // of Buffers
     int num_connections = 0;
+    FetchCounts fetches{};
 
     /// Null: the engine does not know it now.
     [[nodiscard]] const AdapterState* find(const std::string& name) const;

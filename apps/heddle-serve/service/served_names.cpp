@@ -116,14 +116,25 @@ void ServedNames::reread() {
                 [this](const AdapterWeight& each) { return !adapters_.contains(each.name); });
 }
 
-/// Empty: the base model.
-std::string ServedNames::adapter_of(const std::string& name) {
-  if (name.empty() || is_base(name)) return {};
+/// The adapter of this name or of "base:adapter", empty for the base model; none where the name is
+/// in no list.
+std::optional<std::string> ServedNames::known_as(const std::string& name) const {
+  if (name.empty() || is_base(name)) return std::string();
   if (adapters_.contains(name)) return name;
   for (size_t at = name.find(':'); at != std::string::npos; at = name.find(':', at + 1)) {
-    const std::string adapter = name.substr(at + 1);  // "base:adapter"
+    std::string adapter = name.substr(at + 1);
     if (is_base(name.substr(0, at)) && adapters_.contains(adapter)) return adapter;
   }
+  return std::nullopt;
+}
+
+bool ServedNames::knows(const std::string& name) const {
+  return known_as(name).has_value() || !in_root(name).empty();
+}
+
+/// Empty: the base model.
+std::string ServedNames::adapter_of(const std::string& name) {
+  if (std::optional<std::string> known = known_as(name)) return *std::move(known);
   std::string path = in_root(name);
   if (path.empty()) throw no_such_model(name);
   add(name, {.path = std::move(path)});
@@ -140,16 +151,23 @@ std::string ServedNames::in_root(const std::string& name) const {
 }
 
 void ServedNames::resolve(const ModelChoice& choice, Request& request) {
+  const auto adapter = [&](const std::string& name) {
+    const auto fetched = choice.fetched.find(name);
+    return fetched == choice.fetched.end() ? adapter_of(name) : fetched->second->name;
+  };
   if (!choice.adapters.empty()) {
     for (const AdapterWeight& each : choice.adapters) {
-      if (adapter_of(each.name).empty()) throw no_such_model(each.name);
+      if (adapter(each.name).empty()) throw no_such_model(each.name);
     }
     request.adapters = choice.adapters;
     request.merge = choice.merge;
+    for (AdapterWeight& each : request.adapters) {
+      if (choice.fetched.contains(each.name)) each.name = adapter(each.name);
+    }
     return;
   }
   const std::string& name = choice.adapter_id.empty() ? choice.model : choice.adapter_id;
-  request.adapter = adapter_of(name);
+  request.adapter = adapter(name);
   if (request.adapter.empty() && name != app::kBaseName) request.adapters = defaults_;
 }
 

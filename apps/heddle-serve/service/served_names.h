@@ -57,15 +57,20 @@ class ServedNames {
   void set_defaults(AdapterList adapters) { defaults_ = std::move(adapters); }
   [[nodiscard]] float default_scale(const std::string& name) const;
 
+  /// Whether the name is one of the base model or of an adapter on this machine.
+  [[nodiscard]] bool knows(const std::string& name) const;
   /// The adapters of the request into it. Throws ApiError where one does not exist.
   void resolve(const ModelChoice& choice, Request& request);
   /// A message of the engine without the folders of this machine: what is in the folder of adapters
   /// is named from there.
   [[nodiscard]] std::string without_folders(std::string message) const;
+  /// Leaves this folder out, too.
+  void hide_folder(const std::string& folder) { folders_.push_back(folder + "/"); }
   /// The name that an answer has in `model`.
   [[nodiscard]] std::string answer_name(const ModelChoice& choice) const;
 
  private:
+  [[nodiscard]] std::optional<std::string> known_as(const std::string& name) const;
   std::string adapter_of(const std::string& name);
 
   Base base_;

@@ -53,8 +53,12 @@ void change(std::map<std::string, int64_t>& rows, const std::string& name, int64
 }  // namespace
 
 Service::Service(boost::asio::io_context& network, const app::ServeOptions& options,
-                 std::shared_ptr<Buffers> buffers, Engine engine, std::function<void()> on_end)
-    : network_(network), options_(options), buffers_(std::move(buffers)) {
+                 std::shared_ptr<Buffers> buffers, std::unique_ptr<FetchedAdapters> fetched,
+                 Engine engine, std::function<void()> on_end)
+    : network_(network),
+      options_(options),
+      buffers_(std::move(buffers)),
+      fetched_(std::move(fetched)) {
   options_.generation = engine.model().generation;
   last_.load = engine.load();
   ServedNames::Base base = base_names(options, engine.model());
@@ -71,6 +75,8 @@ Service::Service(boost::asio::io_context& network, const app::ServeOptions& opti
   engine_ = std::make_unique<EngineThread>(std::move(engine), std::move(tell_end));
   names_ = std::make_unique<ServedNames>(base_names(options, engine_->model()),
                                          options.model.engine.adapter_dir, engine_->model().path);
+  const std::string& fetched_folder = options.model.engine.fetched_adapter_dir;
+  if (!fetched_folder.empty()) names_->hide_folder(fetched_folder);
   for (const app::NamedAdapter& adapter : options.model.adapters) {
     names_->add(adapter.name, {.path = adapter.folder, .is_added = true});
   }
@@ -146,8 +152,40 @@ void Service::Rows::end(Row& row) {
   }
 }
 
+boost::asio::awaitable<void> Service::fetch_adapters(ModelChoice& choice) {
+  const SourceChoice& from = choice.from;
+  check_fetches(from);
+  std::vector<std::string> names{choice.adapter_id.empty() ? choice.model : choice.adapter_id};
+  if (!choice.adapters.empty()) names.clear();
+  for (const AdapterWeight& each : choice.adapters) names.push_back(each.name);
+  for (const std::string& name : names) {
+    if (fetched_ == nullptr || from.source == "local") break;
+    if (!from.is_remote() && names_->knows(name)) continue;
+    const std::optional<RemoteAdapter> adapter = fetched_->remote(name, from);
+    if (adapter) choice.fetched[name] = co_await fetched_->get(*adapter);
+  }
+  if (!from.token.empty() && choice.fetched.empty()) {
+    throw bad_request("api_token: no adapter of the request is fetched", "api_token");
+  }
+}
+
+boost::asio::awaitable<std::pair<fetch::AdapterLease, std::string>> Service::fetch_adapter(
+    std::string name, SourceChoice from) {
+  check_fetches(from);
+  const std::optional<RemoteAdapter> adapter = fetched_->remote(name, from);
+  const fetch::AdapterLease lease = co_await fetched_->get(*adapter);
+  co_return std::pair(lease, fetched_->path_of(*lease));
+}
+
+void Service::check_fetches(const SourceChoice& from) const {
+  if (fetched_ != nullptr || (!from.is_remote() && from.token.empty())) return;
+  throw bad_request("this server fetches no adapters; --adapter-source names where from",
+                    from.is_remote() ? "adapter_source" : "api_token");
+}
+
 Metrics::Now Service::now() const {
   Metrics::Now now = last_;
+  if (fetched_ != nullptr) now.fetches = fetched_->counts();
   now.num_buffered_bytes = buffers_->num_bytes();
   now.num_given_up = buffers_->num_given_up();
   std::set<std::string> in_use;

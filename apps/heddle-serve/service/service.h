@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/awaitable.hpp>
@@ -15,6 +16,7 @@
 #include "engine/thread/engine_thread.h"
 #include "http/buffers.h"
 #include "options.h"
+#include "service/fetched_adapters.h"
 #include "service/metrics.h"
 #include "service/row_events.h"
 #include "service/served_names.h"
@@ -25,9 +27,11 @@ namespace heddle::serve {
 /// Its functions belong to the thread of the network and never wait for a step.
 class Service {
  public:
-  /// on_end is called in the thread of the network where the engine has ended by itself.
+  /// `fetched`: null where nothing may be fetched. on_end is called in the thread of the network
+  /// where the engine has ended by itself.
   Service(boost::asio::io_context& network, const app::ServeOptions& options,
-          std::shared_ptr<Buffers> buffers, Engine engine, std::function<void()> on_end);
+          std::shared_ptr<Buffers> buffers, std::unique_ptr<FetchedAdapters> fetched, Engine engine,
+          std::function<void()> on_end);
   ~Service();
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
@@ -37,6 +41,11 @@ class Service {
   [[nodiscard]] ServedNames& names() { return *names_; }
   [[nodiscard]] const ServedNames& names() const { return *names_; }
   [[nodiscard]] Metrics& metrics() { return *metrics_; }
+  /// Fetches the adapters that the request names and that are not of this machine. Throws ApiError.
+  boost::asio::awaitable<void> fetch_adapters(ModelChoice& choice);
+  /// Fetches one adapter of the source that `from` names, and says in which folder it lies.
+  boost::asio::awaitable<std::pair<fetch::AdapterLease, std::string>> fetch_adapter(
+      std::string name, SourceChoice from);
   [[nodiscard]] boost::asio::any_io_executor network() { return network_.get_executor(); }
 
   /// Unfinished rows, counted from `submit` to their end.
@@ -148,11 +157,13 @@ class Service {
     bool has_come = false;
   };
   void request_report();
+  void check_fetches(const SourceChoice& from) const;
 
   boost::asio::io_context& network_;
   boost::asio::thread_pool loads_{1}, answers_{1};
   app::ServeOptions options_;
   std::shared_ptr<Buffers> buffers_;
+  std::unique_ptr<FetchedAdapters> fetched_;
   std::shared_ptr<Report> requested_, next_;  // the one in flight, and the one after that
   Metrics::Now last_{};
   std::unique_ptr<EngineThread> engine_;

@@ -103,46 +103,47 @@ Topic rows() {
 }
 
 Topic answers() {
-  return {"answers",
-          "Fields of an answer in JSON (--json)",
-          "ANSWERS IN JSON",
-          {text("With --json each row is answered with one JSON object on its own line, written "
-                "when the row is finished. With --ordered the lines are in the order of the input; "
-                "up to --hold finished rows then wait for an earlier one."),
-           term("index", "Number of the row in the input, from 0"),
-           term("id", "The id of the row, or null"),
-           term("custom_id", "That of the row; absent if it has none"),
-           term("metadata", "That of the row; absent if it has none"),
-           term("adapter", "The adapter's name; null for the base model, or if there are several"),
-           term("adapters", "Those of the row; absent if it has none"),
-           term("each_adapter",
-                "For a row with each_adapter, in its order: objects with adapter, adapters, text, "
-                "token_ids, prompt_tokens, cached_tokens, completion_tokens, finish_reason, error "
-                "and logprobs. "
-                "Outside of them the answer then has only error, the first one"),
-           term("text",
-                "The answer without the end token and without what a stop string cut off; bytes "
-                "that are not UTF-8 are U+FFFD"),
-           term("token_ids", "Its tokens, without the end token"),
-           term("prompt_tokens", "Number of tokens of the prompt"),
-           term("cached_tokens",
-                "Number of these that the prefix cache had; the answer does not depend on it"),
-           term("completion_tokens", "Number of token_ids"),
-           term("adapter_digest",
-                "The digest of the weights of its adapter, of several joined by '+'; absent for the "
-                "base model"),
-           term("finish_reason",
-                "stop (end token or stop string), length (max_tokens or the end of the context) or "
-                "error"),
-           term("error", "One sentence, or null"),
-           term("hash",
-                "Hash of the row, its adapter and the options that change the answer, by which "
-                "--resume recognizes a row"),
-           term("logprobs",
-                "With --logprobs: the natural logarithm of the probability of each of token_ids; "
-                "the decimal form reads back to the same bits; -9999.0 if the probability is 0 or "
-                "the logits are not numbers"),
-           text("Without --json the text of the rows is printed in the order of the input.")}};
+  return {
+      "answers",
+      "Fields of an answer in JSON (--json)",
+      "ANSWERS IN JSON",
+      {text("With --json each row is answered with one JSON object on its own line, written "
+            "when the row is finished. With --ordered the lines are in the order of the input; "
+            "up to --hold finished rows then wait for an earlier one."),
+       term("index", "Number of the row in the input, from 0"),
+       term("id", "The id of the row, or null"),
+       term("custom_id", "That of the row; absent if it has none"),
+       term("metadata", "That of the row; absent if it has none"),
+       term("adapter", "The adapter's name; null for the base model, or if there are several"),
+       term("adapters", "Those of the row; absent if it has none"),
+       term("each_adapter",
+            "For a row with each_adapter, in its order: objects with adapter, adapters, text, "
+            "token_ids, prompt_tokens, cached_tokens, completion_tokens, finish_reason, error "
+            "and logprobs. "
+            "Outside of them the answer then has only error, the first one"),
+       term("text",
+            "The answer without the end token and without what a stop string cut off; bytes "
+            "that are not UTF-8 are U+FFFD"),
+       term("token_ids", "Its tokens, without the end token"),
+       term("prompt_tokens", "Number of tokens of the prompt"),
+       term("cached_tokens",
+            "Number of these that the prefix cache had; the answer does not depend on it"),
+       term("completion_tokens", "Number of token_ids"),
+       term("adapter_digest",
+            "The digest of the weights of its adapter, of several joined by '+'; absent for the "
+            "base model"),
+       term("finish_reason",
+            "stop (end token or stop string), length (max_tokens or the end of the context) or "
+            "error"),
+       term("error", "One sentence, or null"),
+       term("hash",
+            "Hash of the row, its adapter and the options that change the answer, by which "
+            "--resume recognizes a row"),
+       term("logprobs",
+            "With --logprobs: the natural logarithm of the probability of each of token_ids; "
+            "the decimal form reads back to the same bits; -9999.0 if the probability is 0 or "
+            "the logits are not numbers"),
+       text("Without --json the text of the rows is printed in the order of the input.")}};
 }
 
 Topic models() {

@@ -187,6 +187,9 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--max-body", static_cast<double>(limits.body_bytes)},
       {"--response-store", static_cast<double>(serve.response_store)},
       {"--response-store-size", static_cast<double>(serve.response_store_bytes)},
+      {"--adapter-cache-size", static_cast<double>(serve.fetch.cache_bytes)},
+      {"--adapter-refresh", serve.fetch.refresh},
+      {"--download-wait", serve.fetch.wait},
   };
   const std::map<std::string, std::string> texts = {
       {"--kv-host-memory", "auto"}, {"--kv-type", "auto"},           {"--admit", "now"},

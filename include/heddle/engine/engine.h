@@ -81,6 +81,9 @@ struct EngineOptions {
   /// PEFT saves it or a GGUF file of llama.cpp ("NAME.gguf"); empty: none (docs/adapters.md). It is
   /// not listed: how many there are does not matter.
   std::string adapter_dir{};
+  /// A second such folder, for programs that fetch adapters into it: it is looked into for names
+  /// that adapter_dir does not have. C++ only.
+  std::string fetched_adapter_dir{};
   /// Bytes that the weights of all adapters may take. Those of adapter_dir that no running request
   /// uses are evicted for others, the least recently used first; a request waits while all are in
   /// use. 0: with adapter_dir a quarter of the memory that is available when the weights of the

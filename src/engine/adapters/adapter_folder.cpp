@@ -95,24 +95,31 @@ AdapterFolder::AdapterFolder(const std::string& path) : path_(path) {
   HEDDLE_CHECK(!error, path, ": ", error.message());
 }
 
+std::string AdapterFolder::place_of(const std::string& name) const {
+  if (wrong_with(name) != nullptr) return {};
+  for (std::string place : {path_ + "/" + name, path_ + "/" + name + ".gguf"}) {
+    std::error_code error;
+    if (fs::exists(fs::symlink_status(place, error))) return place;
+  }
+  return {};
+}
+
 std::string AdapterFolder::find(const std::string& name) const {
   const char* const wrong = wrong_with(name);
   if (wrong != nullptr) {
     throw unknown(name, "no adapter of " + path_ + " can have this name, " + wrong);
   }
-  for (const std::string& place : {path_ + "/" + name, path_ + "/" + name + ".gguf"}) {
-    std::error_code error;
-    if (!fs::exists(fs::symlink_status(place, error))) continue;
-    const files::FolderBounds bounds = bounds_of(place);
-    const bool is_folder = fs::is_directory(place, error);
-    if (!is_folder && !fs::is_regular_file(place, error)) {
-      throw unknown(name, place + " is neither a folder nor a file");
-    }
-    if (!is_folder) return place;
-    for (const std::string& part : file_paths(place)) check_inside(part, bounds);
-    return place;
+  std::string place = place_of(name);
+  if (place.empty()) throw unknown(name, path_ + " has no adapter of this name");
+  const files::FolderBounds bounds = bounds_of(place);
+  std::error_code error;
+  const bool is_folder = fs::is_directory(place, error);
+  if (!is_folder && !fs::is_regular_file(place, error)) {
+    throw unknown(name, place + " is neither a folder nor a file");
   }
-  throw unknown(name, path_ + " has no adapter of this name");
+  if (!is_folder) return place;
+  for (const std::string& part : file_paths(place)) check_inside(part, bounds);
+  return place;
 }
 
 files::FolderBounds AdapterFolder::bounds_of(const std::string& path) const {
@@ -132,6 +139,28 @@ files::FolderBounds AdapterFolder::bounds_of(const std::string& path) const {
   const std::string hub = parent == real_ ? model::hub_folder_of(real.string()) : "";
   HEDDLE_CHECK(!hub.empty(), path, " is a link that leads out of ", path_);
   return {hub};
+}
+
+AdapterFolders::AdapterFolders(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (!path.empty()) folders_.emplace_back(path);
+  }
+}
+
+std::string AdapterFolders::find(const std::string& name) const {
+  for (size_t i = 1; i < folders_.size(); ++i) {
+    if (folders_.front().has(name)) break;
+    if (folders_[i].has(name)) return folders_[i].find(name);
+  }
+  return folders_.front().find(name);
+}
+
+files::FolderBounds AdapterFolders::bounds_of(const std::string& path) const {
+  files::FolderBounds bounds;
+  for (const AdapterFolder& folder : folders_) {
+    if (bounds.empty()) bounds = folder.bounds_of(path);
+  }
+  return bounds;
 }
 
 void read_ahead(const std::string& path) noexcept {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "files/bounded_open.h"
 #include "files/file_stamps.h"
@@ -27,6 +28,8 @@ class AdapterFolder {
   /// ".gguf". Throws Error where there is none, where a name is no name of a file (with '/', a NUL
   /// byte, "." or ".."), and where it or a file in it is a link that leads out of its bounds.
   [[nodiscard]] std::string find(const std::string& name) const;
+  /// Whether anything in the folder has such a name.
+  [[nodiscard]] bool has(const std::string& name) const { return !place_of(name).empty(); }
   /// Where the files of an adapter at this path must lie: in this folder if it does, or, where it
   /// is a link of this folder into a cache of the Hugging Face hub, in the cache's folder of that
   /// adapter. None of a path elsewhere. Throws Error for a link of this folder that leads to
@@ -34,8 +37,27 @@ class AdapterFolder {
   [[nodiscard]] files::FolderBounds bounds_of(const std::string& path) const;
 
  private:
+  [[nodiscard]] std::string place_of(const std::string& name) const;
+
   std::string path_;
   std::filesystem::path real_;  // without links
+};
+
+/// Folders of adapters, the first of which goes first.
+class AdapterFolders {
+ public:
+  /// Empty paths are left out. Throws Error unless the others are folders.
+  explicit AdapterFolders(const std::vector<std::string>& paths);
+
+  [[nodiscard]] bool is_empty() const { return folders_.empty(); }
+  /// AdapterFolder::find of the first that has the adapter; where none has it, the error of the
+  /// first.
+  [[nodiscard]] std::string find(const std::string& name) const;
+  /// AdapterFolder::bounds_of of the folder that the path belongs to.
+  [[nodiscard]] files::FolderBounds bounds_of(const std::string& path) const;
+
+ private:
+  std::vector<AdapterFolder> folders_;
 };
 
 /// Lets the system read the adapter's weights into its cache; returns at once.

@@ -29,6 +29,7 @@ AdapterStore::AdapterStore(ModelRunner& runner, const model::ModelFiles& files,
       files_(files),
       text_of_model_(text_of_model),
       names_(files.names()),
+      folders_(limits.folders),
       bounds_(limits.bounds),
       evictable_memory_(limits.evictable_memory),
       strict_(limits.strict),
@@ -40,7 +41,6 @@ AdapterStore::AdapterStore(ModelRunner& runner, const model::ModelFiles& files,
              [this](const std::string& path, const AdapterReceipt& receipt) {
                report_read(path, receipt);
              }) {
-  if (!limits.folder.empty()) folder_.emplace(limits.folder);
   reserve(0);
 }
 
@@ -85,8 +85,7 @@ RowText AdapterStore::text_of(const KnownAdapter& known) const {
 }
 
 std::pair<AdapterHold, AdapterInfo> AdapterStore::prepare(const std::string& given) const {
-  files::FolderBounds bounds;
-  if (folder_) bounds = folder_->bounds_of(given);
+  const files::FolderBounds bounds = folders_.bounds_of(given);
   const std::string path = bounds.empty() ? model::find_adapter_path(given) : given;
   std::shared_ptr<model::Adapter> opened;  // the receipt keeps it until its norms are computed
   AdapterHold known;
@@ -227,7 +226,7 @@ void AdapterStore::free_unused() noexcept {
       known->failure = nullptr;  // of rows that are gone
       return known->data.stage() == AdapterStage::kStored;
     };
-    if (folder_) std::erase_if(by_name_, is_forgotten);
+    if (!folders_.is_empty()) std::erase_if(by_name_, is_forgotten);
     std::erase_if(merges_, is_forgotten);
   }
   for (const AdapterHold& known : unused) {
@@ -246,14 +245,14 @@ AdapterHold AdapterStore::known_under(const std::string& name) const {
 AdapterHold AdapterStore::find(const std::string& name) {
   if (name.empty()) return nullptr;
   if (AdapterHold known = known_under(name); known != nullptr && !known->found) return known;
-  if (!folder_) throw UnknownAdapter("unknown adapter \"" + name + "\"");
+  if (folders_.is_empty()) throw UnknownAdapter("unknown adapter \"" + name + "\"");
   return find_in_folder(name);
 }
 
 /// The one that is known where its files are unchanged since, else one that is read now.
 AdapterHold AdapterStore::find_in_folder(const std::string& name) {
   const Lock reading(folder_mutex_);
-  const std::string path = folder_->find(name);
+  const std::string path = folders_.find(name);
   const int64_t begin = files::file_time_now();
   files::FileStamps stamps = stamps_of(path);
   const bool is_settled = files::are_settled(stamps, begin);
@@ -287,7 +286,7 @@ AdapterHold AdapterStore::find_in_folder(const std::string& name) {
 /// the weights, which runs concurrently with the steps.
 AdapterHold AdapterStore::read_facts(const std::string& name, const std::string& path,
                                      files::FileStamps stamps, bool is_settled) const {
-  const files::FolderBounds bounds = folder_->bounds_of(path);
+  const files::FolderBounds bounds = folders_.bounds_of(path);
   std::optional<uint64_t> digest;
   if (!is_settled) digest = digest_of(path, bounds);
   const auto opened = model::open_adapter(path, files_.config(), bounds);

@@ -35,9 +35,9 @@ namespace heddle {
 class AdapterStore : public RowQueue::Adapters {
  public:
   struct Limits {
-    std::string folder;    // of adapters that are found by name; empty: none
-    AdapterBounds bounds;  // of all weights of adapters, and of those of a step
-    int64_t host_memory;   // bytes of copies in host memory; 0 where there are none
+    std::vector<std::string> folders;  // of adapters that are found by name; empty paths: none
+    AdapterBounds bounds;              // of all weights of adapters, and of those of a step
+    int64_t host_memory;               // bytes of copies in host memory; 0 where there are none
     /// Bytes on the device of those that may be evicted, besides `bounds`.
     int64_t evictable_memory = std::numeric_limits<int64_t>::max();
     bool strict = false;  // EngineOptions::strict
@@ -133,7 +133,7 @@ class AdapterStore : public RowQueue::Adapters {
   const model::ModelFiles& files_;
   const RowText& text_of_model_;
   model::ModelNames names_;
-  std::optional<AdapterFolder> folder_;
+  AdapterFolders folders_;
   mutable std::mutex tokenizers_mutex_;
   mutable OwnTokenizers tokenizers_;
   AdapterBounds bounds_;

@@ -126,7 +126,7 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
   check_range("adapter_host_memory", options.adapter_host_memory, 0, kAny);
   check_range("max_batch_adapters", options.max_batch_adapters, 0, kAny);
   check_range("max_batch_adapter_bytes", options.max_batch_adapter_bytes, 0, kAny);
-  if (!options.adapter_dir.empty()) static_cast<void>(AdapterFolder(options.adapter_dir));
+  static_cast<void>(AdapterFolders({options.adapter_dir, options.fetched_adapter_dir}));
   HEDDLE_CHECK(options.max_context >= 0 && options.max_context <= config.context_length,
                "max_context is ", options.max_context, ", expected 0 to ", config.context_length,
                ", the context length of ", options.model_path);
@@ -163,23 +163,27 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
   return options;
 }
 
+bool finds_adapters(const EngineOptions& options) {
+  return !options.adapter_dir.empty() || !options.fetched_adapter_dir.empty();
+}
+
 AdapterStore::Limits adapter_limits(const EngineOptions& options) {
   constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
   int64_t bytes = options.adapter_memory, evictable_bytes = kAny;
   if (bytes == 0) {
     const int64_t share = available_memory(device_of(options)) / kShare;
-    bytes = options.adapter_dir.empty() ? kAny : share;
+    bytes = finds_adapters(options) ? share : kAny;
     evictable_bytes = share;
   }
   int64_t host_bytes = 0;
-  if (!options.adapter_dir.empty() && device_of(options).type != DeviceType::kCpu) {
+  if (finds_adapters(options) && device_of(options).type != DeviceType::kCpu) {
     host_bytes =
         options.adapter_host_memory > 0 ? options.adapter_host_memory : available_memory() / kShare;
   }
   AdapterBounds bounds{.memory_bytes = bytes};
   if (options.max_batch_adapters > 0) bounds.step_adapters = options.max_batch_adapters;
   if (options.max_batch_adapter_bytes > 0) bounds.step_bytes = options.max_batch_adapter_bytes;
-  return {.folder = options.adapter_dir,
+  return {.folders = {options.adapter_dir, options.fetched_adapter_dir},
           .bounds = bounds,
           .host_memory = host_bytes,
           .evictable_memory = evictable_bytes,

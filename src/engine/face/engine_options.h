@@ -22,6 +22,9 @@ namespace heddle {
 /// Where the engine runs. Throws Error where the option names no device of this build and machine.
 [[nodiscard]] Device device_of(const EngineOptions& options);
 
+/// Whether there are folders of adapters that are found by name.
+[[nodiscard]] bool finds_adapters(const EngineOptions& options);
+
 /// What adapters may take; asks the machine where the options leave it open.
 [[nodiscard]] AdapterStore::Limits adapter_limits(const EngineOptions& options);
 

@@ -62,7 +62,7 @@ struct Engine::State {
         steps{StepInFlight(options.max_batch), StepInFlight(options.max_batch)} {
     options.kv_type = name(runner.kv_dtype());
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
-    if (!options.adapter_dir.empty()) {
+    if (finds_adapters(options)) {
       options.adapter_memory = adapters.tiers().limits().memory_bytes;
       options.adapter_host_memory = adapters.tiers().limits().host_memory_bytes;
     }
