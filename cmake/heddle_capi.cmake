@@ -58,8 +58,8 @@ function(heddle_c_engine)
   set_target_properties(heddle_c_engine PROPERTIES LINK_DEPENDS ${symbols} VERSION ${PROJECT_VERSION} SOVERSION ${version})
   add_library(heddle::c_engine ALIAS heddle_c_engine)
   if(HEDDLE_BUILD_TESTS)
-    heddle_test(heddle_c_engine capi_engine SOURCES ${PROJECT_SOURCE_DIR}/src/engine/bindings/test/engine_c_test.cpp
-      ${PROJECT_SOURCE_DIR}/src/engine/bindings/test/engine_shares_c_test.cpp)
+    heddle_test(heddle_c_engine capi_engine SOURCES ${folder}/test/engine_c_test.cpp ${folder}/test/engine_shares_c_test.cpp
+      ${folder}/test/receipt_c_test.cpp)
     target_link_libraries(test_capi_engine PRIVATE heddle_engine nlohmann_json::nlohmann_json)
   endif()
 endfunction()

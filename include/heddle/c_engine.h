@@ -176,6 +176,12 @@ heddle_status heddle_engine_reset_prefix_cache(heddle_engine* engine);
    it a name that is taken is an error. Where it fails the adapters stay as they were. */
 heddle_status heddle_engine_add_adapter(heddle_engine* engine, heddle_string name,
                                         heddle_string folder, bool replace);
+/* Loads an adapter from memory, as PEFT saves it: the text of its adapter_config.json, and the
+   bytes of its adapter_model.safetensors [num_bytes], which are copied. Tokenizer and chat template
+   are the model's. Requests that run go on meanwhile: they wait for none of this but a step. */
+heddle_status heddle_engine_load_adapter(heddle_engine* engine, heddle_string name,
+                                         heddle_string config_json, const void* safetensors,
+                                         size_t num_bytes, bool replace);
 /* The name is unknown to requests that follow; those that were submitted before end with the
    adapter, whose memory is free when the last of them has ended. HEDDLE_INVALID_ARGUMENT where
    there is none of that name. */

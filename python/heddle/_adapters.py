@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import enum
+import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, TypeAlias, Union, cast
 
 from heddle import _core
@@ -22,6 +24,49 @@ Choice: TypeAlias = Union[str, None, "list[tuple[str, float]]"]
 """What one prompt has: a name, or names with scales."""
 BASE = "base"
 """What the programs call the model without an adapter."""
+
+
+def _json_value(value: object) -> object:
+    """What the fields of a PEFT config hold besides JSON's own: enumerations and sets."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, Set):
+        return sorted(value, key=str)
+    if isinstance(value, pathlib.PurePath):
+        return str(value)
+    raise TypeError(f"config holds a {type(value).__name__}, which is no JSON")
+
+
+def config_json(config: Any) -> str:
+    """The text of an adapter_config.json: of a text, a mapping, or what has `to_dict`, such as
+    peft.LoraConfig.
+
+    Raises:
+        TypeError: It is none of these, or holds what is no JSON.
+    """
+    if isinstance(config, str):
+        return config
+    fields = config.to_dict() if hasattr(config, "to_dict") else config
+    if not isinstance(fields, Mapping):
+        raise TypeError(
+            f"config is {type(config).__name__}, expected a mapping, a text, or a peft.LoraConfig"
+        )
+    return json.dumps(dict(fields), default=_json_value)
+
+
+def _array(name: str, tensor: Any) -> Any:
+    """The tensor as it can be borrowed: without gradients and without gaps."""
+    if hasattr(tensor, "detach"):  # of torch
+        return tensor.detach().contiguous()
+    flags = getattr(tensor, "flags", None)
+    if flags is not None and not getattr(flags, "c_contiguous", True):
+        raise ValueError(f'tensor "{name}" is not row-major without gaps')
+    return tensor
+
+
+def arrays_of(tensors: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
+    """Names and arrays of the tensors of an adapter."""
+    return list(tensors), [_array(name, tensor) for name, tensor in tensors.items()]
 
 
 def check_name(name: str, folder: pathlib.Path, adapter_dir: pathlib.Path) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from heddle import _core
-from heddle._adapters import BASE, Choice, check_name, choices_of, name_of, set_adapters
+from heddle._adapters import (
+    BASE, Choice, arrays_of, check_name, choices_of, config_json, name_of, set_adapters,
+)
 from heddle._answers import Answer, Stream
 from heddle._defaults import default_model, default_values
 from heddle._fields import Message, fields_of_conversations, fields_of_prompt, wrapped_seed
@@ -223,7 +225,7 @@ class LLM:
     def add_adapter(
         self, name: str, folder: str | os.PathLike[str], *, replace: bool = False
     ) -> None:
-        """Loads an adapter; prompts that run wait for it.
+        """Loads an adapter; prompts that run go on meanwhile.
 
         Args:
             name: What prompts call it.
@@ -241,6 +243,41 @@ class LLM:
             check_name(name, pathlib.Path(path), self._adapter_dir)
         for what in self._engine.add_adapter(name, path, replace):
             warnings.warn(what, stacklevel=2)
+
+    def load_adapter(
+        self, name: str, tensors: Mapping[str, Any], config: Any, *, replace: bool = True
+    ) -> _core.AdapterReceipt:
+        """Loads an adapter from memory, without a file: of a trainer, say. Prompts that run go on
+        meanwhile, and finish with the weights that they began with.
+
+            weights = peft.get_peft_model_state_dict(model)
+            llm.load_adapter("policy", weights, model.peft_config["default"])
+
+        The tensors are copied before it returns, so they may change then. Those of a GPU are copied
+        by way of host memory, in the order of the stream that their framework works on now.
+
+        Args:
+            name: What prompts call it.
+            tensors: By the names that PEFT gives them; f32, f16 or bf16, all on one device: torch
+                tensors, NumPy arrays, or what else speaks DLPack.
+            config: What adapter_config.json would hold: a peft.LoraConfig, a mapping, or its text.
+            replace: Where the name is taken, it is replaced for all prompts that follow.
+
+        Returns:
+            Its receipt, without norms: `adapter_receipt` has them when they are computed. Answers
+            have its digest as `adapter_digest`.
+
+        Raises:
+            ValueError: It does not fit the model, or the name is taken. Nothing has changed then.
+            NotImplementedError: Of a kind that heddle does not run.
+        """
+        if name == BASE:
+            raise ValueError(f"the name {name} means the model without an adapter")
+        names, arrays = arrays_of(tensors)
+        loaded = self._engine.load_adapter(name, config_json(config), names, arrays, replace)
+        for what in loaded[0]:
+            warnings.warn(what, stacklevel=2)
+        return loaded[1]
 
     def adapter_receipt(self, name: str, *, norms: bool = True) -> _core.AdapterReceipt | None:
         """What came of an adapter that was loaded (docs/adapter_receipts.md): the tensors that were

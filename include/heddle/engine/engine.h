@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/engine/adapter_content.h"
 #include "heddle/engine/adapter_receipt.h"
 #include "heddle/engine/generation_defaults.h"
 #include "heddle/engine/request.h"
@@ -273,6 +274,8 @@ class Engine {
   /// Reads an adapter and copies its weights to where they are used, without a name. May run in any
   /// thread, concurrently with steps. Throws as add_adapter.
   [[nodiscard]] PreparedAdapter prepare_adapter(const std::string& folder) const;
+  /// One that is in memory: of a trainer, say. AdapterInfo::folder is then its name.
+  [[nodiscard]] PreparedAdapter prepare_adapter(const AdapterContent& content) const;
   /// What was prepared gets its name, as by the functions below; that takes no time.
   AdapterInfo add_adapter(const std::string& name, PreparedAdapter adapter);
   AdapterInfo replace_adapter(const std::string& name, PreparedAdapter adapter);

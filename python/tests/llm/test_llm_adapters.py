@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import pathlib
 import shutil
+import struct
 import warnings
 
+import numpy as np
 import pytest
 from llm_cases import ADAPTERS, OPPOSITE, ROOT, SLUG
 
@@ -89,3 +91,82 @@ def test_adapters_are_found_in_a_folder(llm: heddle.LLM, model: str) -> None:
         with pytest.raises(MemoryError, match="slug: needs [0-9]+ bytes of adapter memory, there are 1 "):
             too_small.chat("Hi", adapter="slug")
     assert [(a.token_ids, a.logprobs) for a in got] == [(a.token_ids, a.logprobs) for a in want]
+
+
+def tensors_of(folder: pathlib.Path) -> dict[str, np.ndarray]:
+    """Of an adapter_model.safetensors in f32 or f16."""
+    data = (folder / "adapter_model.safetensors").read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    header.pop("__metadata__", None)
+    types = {"F32": np.float32, "F16": np.float16}
+    tensors = {}
+    for name, tensor in header.items():
+        begin, end = tensor["data_offsets"]
+        values = np.frombuffer(data[8 + size + begin : 8 + size + end], types[tensor["dtype"]])
+        tensors[name] = values.reshape(tensor["shape"])
+    return tensors
+
+
+def digest_of(tensors: dict[str, np.ndarray], scales: dict[str, float]) -> str:
+    """The formula of docs/adapter_receipts.md."""
+    xxhash = pytest.importorskip("xxhash")
+    types = {"float32": "f32", "float16": "f16"}
+    lines = []
+    for name, values in tensors.items():
+        rows, columns = values.shape
+        digest = xxhash.xxh3_128_hexdigest(values.tobytes())
+        lines.append(f"{name} {types[str(values.dtype)]} {rows}x{columns} {digest}\n")
+        if ".lora_A." in name:
+            module = name.removeprefix("base_model.model.").split(".lora_A.")[0]
+            bits = struct.unpack("<I", struct.pack("<f", scales[module.rsplit(".", 1)[1]]))[0]
+            lines.append(f"{module} scale {bits:08x}\n")
+    return xxhash.xxh3_128_hexdigest("".join(sorted(lines)))
+
+
+def test_an_adapter_from_memory_answers_as_from_its_folder(llm: heddle.LLM) -> None:
+    folder = pathlib.Path(ADAPTERS["slug"])
+    tensors, config = tensors_of(folder), json.loads((folder / "adapter_config.json").read_text())
+    receipt = llm.load_adapter("policy", tensors, config)
+    try:
+        want = llm.chat(SLUG[0], adapter="slug")
+        got = llm.chat(SLUG[0], adapter="policy")
+        assert (got.text, got.logprobs) == (want.text, want.logprobs)
+        assert got.adapter_digest == want.adapter_digest == receipt.digest
+        assert llm.chat("Hi", max_tokens=1).adapter_digest is None
+        measured = llm.adapter_receipt("policy")
+        assert measured is not None and 0 < measured.delta_norm < measured.base_norm
+        assert receipt.digest in str(measured) and receipt.tensors_given == len(tensors)
+        # Others take its place, from a text and from tensors of another layout.
+        others = {name: np.asfortranarray(values) for name, values in tensors.items()}
+        with pytest.raises(ValueError, match="row-major"):
+            llm.load_adapter("policy", others, json.dumps(config))
+        halved = {name: values * values.dtype.type(0.5) for name, values in tensors.items()}
+        assert llm.load_adapter("policy", halved, json.dumps(config)).digest != receipt.digest
+        with pytest.raises(ValueError, match="given twice"):
+            llm.load_adapter("policy", tensors, config, replace=False)
+        with pytest.raises(TypeError, match="config is list"):
+            llm.load_adapter("policy", tensors, [config])
+        with pytest.raises(ValueError, match="adapter policy: holds no tensor|holds no tensor"):
+            llm.load_adapter("policy", {}, config)
+    finally:
+        llm.remove_adapter("policy")
+
+
+def test_an_adapter_that_changes_nothing_is_told(llm: heddle.LLM) -> None:
+    folder = pathlib.Path(ADAPTERS["slug"])
+    tensors, config = tensors_of(folder), json.loads((folder / "adapter_config.json").read_text())
+    zero = {name: values * 0 if ".lora_B." in name else values for name, values in tensors.items()}
+    with pytest.warns(UserWarning, match="adapter fresh: changes nothing"):
+        receipt = llm.load_adapter("fresh", zero, config)
+    assert receipt.is_zero
+    assert llm.chat("Hi", adapter="fresh", max_tokens=4).text == llm.chat("Hi", max_tokens=4).text
+    llm.remove_adapter("fresh")
+
+
+def test_anyone_can_compute_the_digest(llm: heddle.LLM) -> None:
+    folder = pathlib.Path(ADAPTERS["slug"])
+    receipt = llm.adapter_receipt("slug", norms=False)
+    assert receipt is not None
+    scales = {site.module.rsplit(".", 1)[1]: site.scale for site in receipt.sites}
+    assert digest_of(tensors_of(folder), scales) == receipt.digest

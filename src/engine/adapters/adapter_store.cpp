@@ -7,7 +7,6 @@
 #include "heddle/core/error.h"
 
 #include "engine/adapters/row_adapters.h"
-#include "engine/adapters/settled_read.h"
 #include "engine/rows/sequence.h"
 #include "files/printable.h"
 #include "model/adapters/open_adapter.h"
@@ -16,10 +15,6 @@ namespace heddle {
 namespace {
 
 constexpr size_t kUsesOfRow = 2;  // of a row that is scheduled, on average
-
-std::string zero_delta(const std::string& path) {
-  return path + ": changes nothing, as before any training: at every site A or B is zero";
-}
 
 }  // namespace
 
@@ -57,94 +52,6 @@ void AdapterStore::reserve(size_t num_more) {
   scheduled_.reserve(2 * num_adapters);
 }
 
-/// What is known of an adapter without its weights and its text.
-AdapterHold AdapterStore::describe(const std::string& path, const files::FolderBounds& bounds,
-                                   const model::Adapter& opened) const {
-  const model::DecoderConfig& config = files_.config();
-  opened.check_fits(config.dims());
-  const DeviceAdapters& device = std::as_const(runner_).adapters();
-  const auto known = std::make_shared<KnownAdapter>();
-  known->path = path;
-  known->bounds = bounds;
-  const model::StoredValues& vocabulary = opened.embedding().weight;
-  known->num_tokens = vocabulary.is_present() ? vocabulary.rows : config.vocab_size;
-  const model::StoredValues& head = opened.head().weight;
-  known->num_logits = head.is_present() ? head.rows : config.vocab_size;
-  known->num_bytes = device.num_bytes(opened);
-  known->runs_alone = device.runs_alone(opened);
-  known->invocation = opened.invocation_tokens();
-  known->has_embedding = !opened.embedding().is_empty();
-  known->has_host_copies = device.can_stage(opened);
-  return known;
-}
-
-RowText AdapterStore::text_of(const KnownAdapter& known) const {
-  const Lock lock(tokenizers_mutex_);
-  return text_of_adapter(text_of_model_, files_, model::FolderText(known.path, known.bounds),
-                         tokenizers_);
-}
-
-std::pair<AdapterHold, AdapterInfo> AdapterStore::prepare(const std::string& given) const {
-  const files::FolderBounds bounds = folders_.bounds_of(given);
-  const std::string path = bounds.empty() ? model::find_adapter_path(given) : given;
-  std::shared_ptr<model::Adapter> opened;  // the receipt keeps it until its norms are computed
-  AdapterHold known;
-  (void)read_settled(path, [&] {
-    opened = model::open_adapter(path, files_.config(), bounds);
-    opened->load();
-    known = describe(path, bounds, *opened);
-    known->text = text_of(*known);
-  });
-  AdapterInfo info{.name = {},
-                   .folder = path,
-                   .base_model = opened->base_model(),
-                   .names_this_model = names_.may_be(opened->base_model()),
-                   .warnings = opened->warnings(files_.config().dims())};
-  const DeviceAdapters& device = std::as_const(runner_).adapters();
-  known->data = device.prepare(*opened);
-  known->content = known->data.digest;
-  const std::shared_ptr<LoadedReceipt> receipt = known->data.receipt;
-  receipt->measure_by([&device, opened, &stop = norm_worker_.is_ending()] {
-    return device.measure(*opened, stop);
-  });
-  known->receipt.set(receipt);
-  info.receipt = strict_ ? receipt->measured() : receipt->facts();
-  if (info.receipt.is_zero) info.warnings.push_back(zero_delta(path));
-  if (std::string odd = odd_norms(path, info.receipt); !odd.empty()) info.warnings.push_back(odd);
-  return {std::move(known), std::move(info)};
-}
-
-/// Of weights of the folder's adapters.
-void AdapterStore::report_read(const std::string& path, const AdapterReceipt& receipt) const {
-  if (receipt.is_zero) {
-    check_strict({zero_delta(path)});
-    if (on_warning_) on_warning_(zero_delta(path));
-  }
-  if (on_receipt_) on_receipt_(path, receipt);
-}
-
-/// The norms of one that was added; warns where they are odd. With strict they are known.
-void AdapterStore::measure_later(const KnownAdapter& known) noexcept {
-  if (strict_) return;
-  try {
-    norm_worker_.measure(known.receipt.get(),
-                         [on_warning = on_warning_, path = known.path](const AdapterReceipt& done) {
-                           const std::string odd = odd_norms(path, done);
-                           if (on_warning && !odd.empty()) on_warning(odd);
-                         });
-  } catch (const std::exception&) {  // they are computed when they are asked for
-  }
-}
-
-std::optional<AdapterReceipt> AdapterStore::receipt(const std::string& name,
-                                                    ReceiptNorms norms) const {
-  const AdapterHold known = known_under(name);
-  if (known == nullptr) throw UnknownAdapter("unknown adapter \"" + name + "\"");
-  const std::shared_ptr<LoadedReceipt> receipt = known->receipt.get();
-  if (receipt == nullptr) return std::nullopt;
-  return norms == ReceiptNorms::kComputed ? receipt->measured() : receipt->now();
-}
-
 std::string AdapterStore::made_for_another(const std::string& name, const std::string& path,
                                            const std::string& base_model) const {
   const std::string& own = files_.config().name;
@@ -178,6 +85,7 @@ AdapterInfo AdapterStore::add(const std::string& name, const AdapterHold& known,
                 bounds_.memory_bytes,
                 " are not in use; a larger adapter_memory (--adapter-memory) holds more");
   }
+  bring(*known);
   // Memory for the name first, so that nothing can fail once the adapter is in its slot.
   info.name = name;
   std::map<std::string, AdapterHold> added{{name, known}};

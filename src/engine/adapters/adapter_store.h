@@ -51,7 +51,9 @@ class AdapterStore : public RowQueue::Adapters {
   // In any thread, concurrently with all other functions:
 
   /// Reads an adapter and copies its weights to the device: one that is ready for a name.
-  [[nodiscard]] std::pair<AdapterHold, AdapterInfo> prepare(const std::string& path) const;
+  using Prepared = std::pair<AdapterHold, AdapterInfo>;
+  [[nodiscard]] Prepared prepare(const std::string& path) const;
+  [[nodiscard]] Prepared prepare(const AdapterContent& content) const;
   /// The adapter for a row; reads of one of the folder what is needed to check the row. Null for no
   /// name. Throws Error where it is unknown, damaged or does not fit the model.
   [[nodiscard]] AdapterHold find(const std::string& name);
@@ -113,6 +115,8 @@ class AdapterStore : public RowQueue::Adapters {
   [[nodiscard]] AdapterHold describe(const std::string& path, const files::FolderBounds& bounds,
                                      const model::Adapter& opened) const;
   [[nodiscard]] RowText text_of(const KnownAdapter& known) const;
+  [[nodiscard]] Prepared prepare(const std::shared_ptr<const model::Adapter>& opened,
+                                 AdapterHold known) const;
   [[nodiscard]] AdapterHold known_under(const std::string& name) const;
   [[nodiscard]] AdapterHold find_in_folder(const std::string& name);
   [[nodiscard]] AdapterHold read_facts(const std::string& name, const std::string& path,
@@ -120,6 +124,8 @@ class AdapterStore : public RowQueue::Adapters {
   [[nodiscard]] std::string made_for_another(const std::string& name, const std::string& path,
                                              const std::string& base_model) const;
   void check_strict(const std::vector<std::string>& warnings) const;
+  [[nodiscard]] AdapterData take_spare() const;
+  void bring(KnownAdapter& known);
   void report_read(const std::string& path, const AdapterReceipt& receipt) const;
   void measure_later(const KnownAdapter& known) noexcept;
   [[nodiscard]] Digest content_of(KnownAdapter& known) const;
@@ -134,6 +140,8 @@ class AdapterStore : public RowQueue::Adapters {
   const RowText& text_of_model_;
   model::ModelNames names_;
   AdapterFolders folders_;
+  mutable std::mutex spare_mutex_;
+  mutable AdapterData spare_;  // with the pinned memory of the adapter that was added last
   mutable std::mutex tokenizers_mutex_;
   mutable OwnTokenizers tokenizers_;
   AdapterBounds bounds_;

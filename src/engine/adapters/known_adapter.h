@@ -45,6 +45,7 @@ struct KnownAdapter {
 
   std::string path{};
   files::FolderBounds bounds{};  // in which its files lie
+  bool has_files = true;         // else it was given in memory
   RowText text{};
   int64_t num_tokens = 0;             // that its rows may have in their prompts
   int64_t num_logits = 0;             // that they get

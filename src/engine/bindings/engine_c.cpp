@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -123,6 +124,15 @@ using heddle::capi::guard;
 using heddle::capi::required;
 
 namespace {
+
+/// Loads an adapter from a path or from memory, and reports what is odd about it.
+template <class Source>
+void load(heddle::EngineThread& thread, const std::string& name, const Source& source,
+          bool replace) {
+  const heddle::AdapterInfo info = thread.load_adapter(name, source, replace);
+  const auto& on_warning = thread.options().on_warning;
+  if (on_warning) std::ranges::for_each(info.warnings, on_warning);
+}
 
 /// Where a request's events go.
 std::shared_ptr<heddle::EventSink> sink_of(const heddle_engine& engine,
@@ -296,11 +306,25 @@ heddle_status heddle_engine_add_adapter(heddle_engine* engine, heddle_string nam
     heddle::EngineThread& thread = required("engine", engine).thread;
     const std::string key = heddle::capi::string_of("name", name, heddle::capi::kMaxName);
     const std::string path = heddle::capi::path_of("folder", folder);
-    const heddle::AdapterInfo info = thread.call([&](heddle::Engine& e) {
-      return replace ? e.replace_adapter(key, path) : e.add_adapter(key, path);
-    });
-    const auto& on_warning = thread.options().on_warning;
-    if (on_warning) std::ranges::for_each(info.warnings, on_warning);
+    load(thread, key, path, replace);
+  });
+}
+
+heddle_status heddle_engine_load_adapter(heddle_engine* engine, heddle_string name,
+                                         heddle_string config_json, const void* safetensors,
+                                         size_t num_bytes, bool replace) {
+  return guard([&] {
+    heddle::EngineThread& thread = required("engine", engine).thread;
+    const std::string key = heddle::capi::string_of("name", name, heddle::capi::kMaxName);
+    const auto* const given = static_cast<const std::byte*>(safetensors);
+    const std::span bytes(&required("safetensors", given), num_bytes);
+    const auto copy = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
+    const heddle::AdapterContent content{
+        .name = "adapter " + key,
+        .config_json = heddle::capi::string_of("config_json", config_json),
+        .safetensors = *copy,
+        .owner = copy};
+    load(thread, key, content, replace);
   });
 }
 

@@ -18,6 +18,7 @@
 
 #include "heddle/core/error.h"
 
+#include "bindings/arrays.h"
 #include "engine/bindings/request_python.h"
 #include "engine/thread/engine_thread.h"
 
@@ -141,6 +142,26 @@ void load(PythonEngine* self, EngineOptions options, const nb::object& on_load) 
   };
   const nb::gil_scoped_release unlocked;
   new (self) PythonEngine(options);
+}
+
+/// Tensors of any framework and device. Those that have gaps are refused.
+std::pair<std::vector<std::string>, AdapterReceipt> load_adapter(
+    const PythonEngine& engine, const std::string& name, const std::string& config_json,
+    const std::vector<std::string>& names, const nb::list& tensors, bool replace) {
+  const std::shared_ptr<EngineThread> own = engine.thread();
+  HEDDLE_CHECK(names.size() == tensors.size(), "there are ", names.size(), " names for ",
+               tensors.size(), " tensors");
+  BorrowedArrays arrays;
+  std::vector<AdapterTensor> given;
+  for (size_t i = 0; i < names.size(); ++i) {
+    given.push_back({names[i], arrays.borrow(names[i].c_str(), tensors[i], Access::kRead)});
+  }
+  const ExecContext ctx{.device = arrays.device(),
+                        .stream = static_cast<cudaStream_t>(arrays.stream())};
+  const nb::gil_scoped_release unlocked;
+  AdapterInfo info =
+      own->load_adapter(name, content_of(ctx, "adapter " + name, config_json, given), replace);
+  return {std::move(info.warnings), std::move(info.receipt)};
 }
 
 using EventTuple = std::tuple<RequestId, std::string, std::optional<Completion>>;
@@ -267,12 +288,13 @@ void bind_queue(nb::module_& m) {
           "add_adapter",
           [](const PythonEngine& engine, const std::string& name, const std::string& folder,
              bool replace) {
-            const AdapterInfo info = engine.call([&](Engine& e) {
-              return replace ? e.replace_adapter(name, folder) : e.add_adapter(name, folder);
-            });
-            return info.warnings;
+            const std::shared_ptr<EngineThread> own = engine.thread();
+            const nb::gil_scoped_release unlocked;
+            return own->load_adapter(name, folder, replace).warnings;
           },
           "name"_a, "folder"_a, "replace"_a, "What is odd about it.")
+      .def("load_adapter", &load_adapter, "name"_a, "config_json"_a, "names"_a, "tensors"_a,
+           "replace"_a, "What is odd about it, and its receipt without norms.")
       .def(
           "adapter_receipt",
           [](const PythonEngine& engine, const std::string& name, bool with_norms) {

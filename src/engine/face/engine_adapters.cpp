@@ -22,6 +22,12 @@ PreparedAdapter Engine::prepare_adapter(const std::string& folder) const {
   return PreparedAdapter(std::make_unique<State>(State{std::move(known), std::move(info)}));
 }
 
+PreparedAdapter Engine::prepare_adapter(const AdapterContent& content) const {
+  using State = PreparedAdapter::State;
+  auto [known, info] = state_->adapters.prepare(content);
+  return PreparedAdapter(std::make_unique<State>(State{std::move(known), std::move(info)}));
+}
+
 AdapterInfo Engine::add_adapter(const std::string& name, PreparedAdapter adapter) {
   return state_->adapters.add(name, adapter.state_->known, std::move(adapter.state_->info), false);
 }

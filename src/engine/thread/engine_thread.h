@@ -46,6 +46,19 @@ class EngineThread {
   [[nodiscard]] PreparedAdapter prepare_adapter(const std::string& folder) const {
     return engine_.prepare_adapter(folder);
   }
+  [[nodiscard]] PreparedAdapter prepare_adapter(const AdapterContent& content) const {
+    return engine_.prepare_adapter(content);
+  }
+  /// Prepares an adapter of a folder or in memory in the thread of the caller, and gives it its
+  /// name by `call`: in place of the one that has it where `may_replace`.
+  template <class Source>
+  AdapterInfo load_adapter(const std::string& name, const Source& source, bool may_replace) {
+    const auto adapter = std::make_shared<PreparedAdapter>(prepare_adapter(source));
+    return call([&](Engine& engine) {
+      return may_replace ? engine.replace_adapter(name, std::move(*adapter))
+                         : engine.add_adapter(name, std::move(*adapter));
+    });
+  }
   [[nodiscard]] std::optional<AdapterReceipt> adapter_receipt(const std::string& name,
                                                               ReceiptNorms norms) const {
     return engine_.adapter_receipt(name, norms);

@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <span>
 #include <sstream>
+#include <thread>
 #include <vector>
+
+#include "heddle/core/thread_pool.h"
 
 #include "core/digest.h"
 #include "model/adapters/peft_names.h"
@@ -49,6 +53,8 @@ class Lines {
   }
   /// Of all lines in the order of their bytes.
   [[nodiscard]] Digest digest() {
+    hash_values();
+    for (const Tensor& tensor : tensors_) lines_.push_back(tensor.line);
     std::ranges::sort(lines_);
     Hasher hasher;
     for (const std::string& line : lines_) hasher.add(std::as_bytes(std::span(line)));
@@ -60,11 +66,35 @@ class Lines {
     if (!values.is_present()) return;
     std::ostringstream line;
     line << peft_name(place, part) << ' ' << values.dtype << ' ' << values.rows << 'x'
-         << values.columns << ' ' << hex_of(Hasher().add(values.bytes()).digest()) << '\n';
-    lines_.push_back(line.str());
+         << values.columns << ' ';
+    tensors_.push_back({values.bytes(), line.str()});
+    num_bytes_ += values.bytes().size();
   }
 
+  /// Completes the lines of tensors: of a large adapter by several threads.
+  void hash_values() {
+    const auto hash = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        Tensor& tensor = tensors_[static_cast<size_t>(i)];
+        tensor.line += hex_of(Hasher().add(tensor.bytes).digest()) + '\n';
+      }
+    };
+    if (num_bytes_ < kLarge) return hash(0, std::ssize(tensors_));
+    const auto num_processors = static_cast<int>(std::thread::hardware_concurrency());
+    ThreadPool threads(std::clamp(num_processors, 1, kMostThreads));
+    threads.parallel_for(std::ssize(tensors_), 1, hash);
+  }
+
+  static constexpr size_t kLarge = size_t{16} << 20;
+  static constexpr int kMostThreads = 8;
+
+  struct Tensor {
+    std::span<const std::byte> bytes;
+    std::string line;  // without the hash, until all are hashed
+  };
+  std::vector<Tensor> tensors_;
   std::vector<std::string> lines_;
+  size_t num_bytes_ = 0;  // of the tensors
 };
 
 }  // namespace

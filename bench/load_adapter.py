@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""How long a trainer waits until its new weights answer, and what that does to requests that run.
+
+Usage: load_adapter.py MODEL [--device cuda] [--rank 32] [--rows 32] [--loads 20] [--dtype bfloat16]
+[--json FILE]. MODEL is what heddle.LLM takes. While --rows requests decode with an adapter, another
+version of it is loaded from memory --loads times: `heddle.LLM.load_adapter` of tensors for all
+linear layers, those of torch on the GPU where the engine runs there, else those of NumPy. Prints
+milliseconds:
+
+  load           load_adapter, from the call to its return
+  first token    from the same call to the first token of a request with the new weights
+  step           between two tokens of one of the running requests, without loads: median, longest
+  step, loads    the same while adapters are loaded
+
+Each answer is checked to have been written by the version that was loaded last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import heddle
+
+PROMPT = list(range(1, 17))
+
+
+def shapes_of(model: Any, rank: int) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Names and shapes of the tensors of an adapter on all linear layers."""
+    hidden, inner = model.hidden_size, model.intermediate_size
+    q, kv = model.num_q_heads * model.head_dim, model.num_kv_heads * model.head_dim
+    modules = {
+        "self_attn.q_proj": (hidden, q),
+        "self_attn.k_proj": (hidden, kv),
+        "self_attn.v_proj": (hidden, kv),
+        "self_attn.o_proj": (q, hidden),
+        "mlp.gate_proj": (hidden, inner),
+        "mlp.up_proj": (hidden, inner),
+        "mlp.down_proj": (inner, hidden),
+    }
+    for layer in range(model.num_layers):
+        for name, (features, outputs) in modules.items():
+            prefix = f"base_model.model.model.layers.{layer}.{name}"
+            yield f"{prefix}.lora_A.weight", (rank, features)
+            yield f"{prefix}.lora_B.weight", (outputs, rank)
+
+
+class Weights:
+    """Versions of an adapter in memory of the trainer."""
+
+    def __init__(self, llm: heddle.LLM, rank: int, dtype: str) -> None:
+        self._shapes = dict(shapes_of(llm.model, rank))
+        self._dtype = dtype
+        self._device = "cuda" if llm.device.startswith("cuda") else "cpu"
+        self.config = {
+            "peft_type": "LORA",
+            "r": rank,
+            "lora_alpha": rank,
+            "target_modules": sorted({name.split(".lora_")[0].rsplit(".", 1)[1] for name in self._shapes}),
+        }
+
+    def make(self, seed: int) -> dict[str, Any]:
+        """Small random values, so that answers stay those of a model."""
+        if self._device == "cuda":
+            import torch
+
+            generator = torch.Generator("cuda").manual_seed(seed)
+            kind = getattr(torch, self._dtype)
+            return {
+                name: torch.randn(shape, generator=generator, device="cuda").mul_(0.01).to(kind)
+                for name, shape in self._shapes.items()
+            }
+        import numpy as np
+
+        random = np.random.default_rng(seed)
+        kind = np.float16 if self._dtype == "float16" else np.float32
+        return {
+            name: random.standard_normal(shape, np.float32).astype(kind) * kind(0.01)
+            for name, shape in self._shapes.items()
+        }
+
+    def num_bytes(self, tensors: dict[str, Any]) -> int:
+        return sum(tensor.nbytes for tensor in tensors.values())
+
+
+class Steps:
+    """When tokens of one request arrived."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+
+    def watch(self, stream: Any) -> None:
+        for _ in stream:
+            self._times.append(time.perf_counter())
+
+    def begin(self) -> int:
+        return len(self._times)
+
+    def milliseconds(self, begin: int) -> list[float]:
+        times = self._times[begin:]
+        return [1e3 * (after - before) for before, after in zip(times, times[1:])]
+
+
+@contextmanager
+def running(llm: heddle.LLM, rows: int) -> Iterator[Steps]:
+    """Requests that decode meanwhile, to the end of the context."""
+    steps = Steps()
+    options: dict[str, Any] = {"adapter": "policy", "max_tokens": llm.max_context, "ignore_end": True}
+    streams = [llm.stream(PROMPT, **options) for _ in range(rows)]
+    watcher = threading.Thread(target=steps.watch, args=(streams[0],))
+    watcher.start()
+    time.sleep(1)  # prompts are prefilled, and a GPU has recorded its graphs
+    try:
+        yield steps
+    finally:
+        for stream in streams:
+            stream.cancel()
+        watcher.join()
+
+
+def measure(llm: heddle.LLM, weights: Weights, rows: int, loads: int) -> dict[str, list[float]]:
+    versions = [weights.make(seed) for seed in range(2)]
+    llm.load_adapter("policy", versions[1], weights.config)
+    samples: dict[str, list[float]] = {"load": [], "first token": []}
+    with running(llm, rows) as steps:
+        begin = steps.begin()
+        time.sleep(2)
+        samples["step"] = steps.milliseconds(begin)
+        begin = steps.begin()
+        for i in range(loads):
+            start = time.perf_counter()
+            receipt = llm.load_adapter("policy", versions[i % 2], weights.config)
+            samples["load"].append(1e3 * (time.perf_counter() - start))
+            answer = llm.generate(PROMPT, adapter="policy", max_tokens=1, ignore_end=True)
+            samples["first token"].append(1e3 * (time.perf_counter() - start))
+            assert answer.adapter_digest == receipt.digest
+        samples["step, loads"] = steps.milliseconds(begin)
+    return samples
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--device", default=None)
+    parser.add_argument("--rank", type=int, default=32)
+    parser.add_argument("--rows", type=int, default=32)
+    parser.add_argument("--loads", type=int, default=20)
+    parser.add_argument("--dtype", default="bfloat16", choices=("float32", "float16", "bfloat16"))
+    parser.add_argument("--json", default=None, help="file for all samples")
+    given = parser.parse_args()
+    with heddle.LLM(given.model, device=given.device, max_batch=given.rows + 1) as llm:
+        weights = Weights(llm, given.rank, given.dtype)
+        samples = measure(llm, weights, given.rows, given.loads)
+        size = weights.num_bytes(weights.make(0))
+    print(f"{size / 1e6:.1f} MB, rank {given.rank}, beside {given.rows} requests; milliseconds")
+    for name, values in samples.items():
+        print(f"{name:12}  median {statistics.median(values):8.2f}  longest {max(values):8.2f}")
+    ratio = max(samples["step, loads"]) / statistics.median(samples["step"])
+    print(f"longest step while loading / median without: {ratio:.2f}")
+    if given.json:
+        with open(given.json, "w") as file:
+            json.dump(samples, file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "heddle/core/context.h"
+#include "heddle/core/tensor_view.h"
+
+namespace heddle {
+
+/// An adapter in memory, as PEFT saves it: the two files of its folder. Tokenizer and chat template
+/// are the model's.
+struct AdapterContent {
+  std::string name;  // that errors begin with, in place of a folder's path
+  /// adapter_config.json; empty: the text `adapter_config` of the safetensors' __metadata__.
+  std::string config_json;
+  std::span<const std::byte> safetensors;  // adapter_model.safetensors
+  std::shared_ptr<const void> owner{};     // of these bytes: kept until nothing reads them
+};
+
+/// A tensor of an adapter where a program has it: f32, f16 or bf16, row-major without gaps, in host
+/// memory or on a GPU.
+struct AdapterTensor {
+  std::string name;  // as PEFT writes it: "base_model.model.model.layers.0....lora_A.weight"
+  ConstTensorView values;
+};
+
+/// Tensors as the content of an adapter: copied to host memory once, those of a GPU, which is
+/// ctx.device, in the order of ctx.stream. Done when it returns. Throws Error where one is of
+/// another type, has gaps, or is given twice.
+[[nodiscard]] AdapterContent content_of(const ExecContext& ctx, const std::string& name,
+                                        const std::string& config_json,
+                                        std::span<const AdapterTensor> tensors);
+
+}  // namespace heddle

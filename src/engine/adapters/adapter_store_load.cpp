@@ -1,0 +1,162 @@
+// How AdapterStore reads adapters that are added, and their receipts.
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "heddle/core/error.h"
+
+#include "engine/adapters/adapter_store.h"
+#include "engine/adapters/settled_read.h"
+#include "files/safetensors.h"
+#include "model/adapters/open_adapter.h"
+#include "model/adapters/peft_adapter.h"
+
+namespace heddle {
+namespace {
+
+/// The text of its configuration.
+std::string config_of(const AdapterContent& content) {
+  if (!content.config_json.empty()) return content.config_json;
+  const files::SafetensorsFile file(content.safetensors, content.name);
+  const auto found = file.metadata().find("adapter_config");
+  HEDDLE_CHECK(found != file.metadata().end(), content.name,
+               ": has no config: give it, or the text of adapter_config.json as adapter_config in "
+               "the __metadata__ of the safetensors");
+  return found->second;
+}
+
+std::string zero_delta(const std::string& path) {
+  return path + ": changes nothing, as before any training: at every site A or B is zero";
+}
+
+}  // namespace
+
+/// What is known of an adapter without its weights and its text.
+AdapterHold AdapterStore::describe(const std::string& path, const files::FolderBounds& bounds,
+                                   const model::Adapter& opened) const {
+  const model::DecoderConfig& config = files_.config();
+  opened.check_fits(config.dims());
+  const DeviceAdapters& device = std::as_const(runner_).adapters();
+  const auto known = std::make_shared<KnownAdapter>();
+  known->path = path;
+  known->bounds = bounds;
+  const model::StoredValues& vocabulary = opened.embedding().weight;
+  known->num_tokens = vocabulary.is_present() ? vocabulary.rows : config.vocab_size;
+  const model::StoredValues& head = opened.head().weight;
+  known->num_logits = head.is_present() ? head.rows : config.vocab_size;
+  known->num_bytes = device.num_bytes(opened);
+  known->runs_alone = device.runs_alone(opened);
+  known->invocation = opened.invocation_tokens();
+  known->has_embedding = !opened.embedding().is_empty();
+  known->has_host_copies = device.can_stage(opened);
+  return known;
+}
+
+RowText AdapterStore::text_of(const KnownAdapter& known) const {
+  const Lock lock(tokenizers_mutex_);
+  return text_of_adapter(text_of_model_, files_, model::FolderText(known.path, known.bounds),
+                         tokenizers_);
+}
+
+AdapterStore::Prepared AdapterStore::prepare(const std::string& given) const {
+  const files::FolderBounds bounds = folders_.bounds_of(given);
+  const std::string path = bounds.empty() ? model::find_adapter_path(given) : given;
+  std::shared_ptr<model::Adapter> opened;
+  AdapterHold known;
+  (void)read_settled(path, [&] {
+    opened = model::open_adapter(path, files_.config(), bounds);
+    opened->load();
+    known = describe(path, bounds, *opened);
+    known->text = text_of(*known);
+  });
+  return prepare(opened, std::move(known));
+}
+
+AdapterStore::Prepared AdapterStore::prepare(const AdapterContent& content) const {
+  // The adapter reads bytes that the owner has.
+  struct InMemory {
+    explicit InMemory(const AdapterContent& content)
+        : owner(content.owner), adapter(config_of(content), content.safetensors, content.name) {}
+    std::shared_ptr<const void> owner;
+    model::PeftAdapter adapter;
+  };
+  const auto held = std::make_shared<InMemory>(content);
+  AdapterHold known = describe(content.name, {}, held->adapter);
+  known->has_files = false;
+  known->text = text_of_model_;
+  return prepare(std::shared_ptr<const model::Adapter>(held, &held->adapter), std::move(known));
+}
+
+/// The receipt keeps what was opened until its norms are computed.
+AdapterStore::Prepared AdapterStore::prepare(const std::shared_ptr<const model::Adapter>& opened,
+                                             AdapterHold known) const {
+  const std::string& path = known->path;
+  AdapterInfo info{.name = {},
+                   .folder = path,
+                   .base_model = opened->base_model(),
+                   .names_this_model = names_.may_be(opened->base_model()),
+                   .warnings = opened->warnings(files_.config().dims())};
+  const DeviceAdapters& device = std::as_const(runner_).adapters();
+  known->data =
+      known->has_host_copies ? device.stage(*opened, take_spare()) : device.prepare(*opened);
+  known->content = known->data.digest;
+  const std::shared_ptr<LoadedReceipt> receipt = known->data.receipt;
+  receipt->measure_by([&device, opened, &stop = norm_worker_.is_ending()] {
+    return device.measure(*opened, stop);
+  });
+  known->receipt.set(receipt);
+  info.receipt = strict_ ? receipt->measured() : receipt->facts();
+  if (info.receipt.is_zero) info.warnings.push_back(zero_delta(path));
+  if (std::string odd = odd_norms(path, info.receipt); !odd.empty()) info.warnings.push_back(odd);
+  return {std::move(known), std::move(info)};
+}
+
+AdapterData AdapterStore::take_spare() const {
+  const Lock lock(spare_mutex_);
+  return std::exchange(spare_, {});
+}
+
+/// Copies weights that `prepare` staged to the device, without freeing and allocating memory there,
+/// for which its steps would have to end. Their pinned memory is for the next that is prepared.
+void AdapterStore::bring(KnownAdapter& known) {
+  if (!known.data.host) return;
+  runner_.adapters().begin_move(known.data);
+  known.data.moving->arrived->wait();
+  AdapterData used;
+  used.host = std::exchange(known.data.host, std::nullopt);
+  const Lock lock(spare_mutex_);
+  spare_ = std::move(used);
+}
+
+/// Of weights of the folder's adapters.
+void AdapterStore::report_read(const std::string& path, const AdapterReceipt& receipt) const {
+  if (receipt.is_zero) {
+    check_strict({zero_delta(path)});
+    if (on_warning_) on_warning_(zero_delta(path));
+  }
+  if (on_receipt_) on_receipt_(path, receipt);
+}
+
+/// The norms of one that was added; warns where they are odd. With strict they are known.
+void AdapterStore::measure_later(const KnownAdapter& known) noexcept {
+  if (strict_) return;
+  try {
+    norm_worker_.measure(known.receipt.get(),
+                         [on_warning = on_warning_, path = known.path](const AdapterReceipt& done) {
+                           const std::string odd = odd_norms(path, done);
+                           if (on_warning && !odd.empty()) on_warning(odd);
+                         });
+  } catch (const std::exception&) {  // they are computed when they are asked for
+  }
+}
+
+std::optional<AdapterReceipt> AdapterStore::receipt(const std::string& name,
+                                                    ReceiptNorms norms) const {
+  const AdapterHold known = known_under(name);
+  if (known == nullptr) throw UnknownAdapter("unknown adapter \"" + name + "\"");
+  const std::shared_ptr<LoadedReceipt> receipt = known->receipt.get();
+  if (receipt == nullptr) return std::nullopt;
+  return norms == ReceiptNorms::kComputed ? receipt->measured() : receipt->now();
+}
+
+}  // namespace heddle
