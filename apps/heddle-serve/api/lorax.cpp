@@ -206,10 +206,12 @@ class LoraxForm final : public AnswerForm {
   JsonObject short_details(const Completion& completion) const {
     const Request& request = request_.generation.prompts.front();
     const bool samples = request.sampling.temperature > 0;
-    return {{"finish_reason", finish_word(completion)},
-            {"prompt_tokens", completion.prompt_tokens},
-            {"generated_tokens", completion.token_ids.size()},
-            {"seed", samples ? json(request.sampling.seed) : json()}};
+    JsonObject details{{"finish_reason", finish_word(completion)},
+                       {"prompt_tokens", completion.prompt_tokens},
+                       {"generated_tokens", completion.token_ids.size()},
+                       {"seed", samples ? json(request.sampling.seed) : json()}};
+    if (!completion.adapter_digest.empty()) details["adapter_digest"] = completion.adapter_digest;
+    return details;
   }
 
   void add_end(const Completion& completion, JsonObject& message) const {

@@ -167,8 +167,10 @@ class MessagesForm final : public AnswerForm {
     } else if (parts_.has_calls()) {
       reason = "tool_use";
     }
-    return {{"stop_reason", reason},
-            {"stop_sequence", answer.stop.empty() ? json() : json(answer.stop)}};
+    JsonObject end{{"stop_reason", reason},
+                   {"stop_sequence", answer.stop.empty() ? json() : json(answer.stop)}};
+    if (!answer.adapter_digest.empty()) end["adapter_digest"] = answer.adapter_digest;
+    return end;
   }
 
   /// What the cache had is counted apart, as in Anthropic's API.

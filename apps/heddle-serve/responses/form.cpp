@@ -299,6 +299,7 @@ class ResponsesForm final : public AnswerForm {
     whole["completed_at"] = has_ended_early_ ? json() : json(std::time(nullptr));
     if (has_ended_early_) whole["incomplete_details"] = {{"reason", "max_output_tokens"}};
     whole["output"] = output();
+    if (!answer.adapter_digest.empty()) whole["adapter_digest"] = answer.adapter_digest;
     whole["usage"] = {
         {"input_tokens", answer.prompt_tokens},
         {"input_tokens_details",
