@@ -5,6 +5,7 @@ PREFIX ?= /usr/local
 SECONDS ?= 60
 BENCH ?=
 REQUESTS ?= 1000000
+SWAPS ?= 100000
 # What the build that `make demo` or `make test` begins leaves out for time.
 COMPLETE = HEDDLE_GRAMMAR=ON HEDDLE_INSTRUCTION_SETS=all HEDDLE_DTYPES=all HEDDLE_HEAD_DIMS=all
 
@@ -37,12 +38,13 @@ serve: ## build the server and run it with the example adapters on 127.0.0.1:800
 	@HEDDLE_BUILD_SERVER=ON HEDDLE_GRAMMAR=ON tools/build release heddle_program heddle_serve_program
 	@tools/with_model build/heddle serve --lora-root examples/adapters
 
-soak: ## load the server for long: REQUESTS=1000000 over 200 adapters, reloads, slow and leaving clients
+soak: ## load the server for long: REQUESTS=1000000 over 200 adapters, reloads, slow and leaving clients; SWAPS=100000 of an adapter
 	@tools/bootstrap build serve
 	@tools/python_env
-	@HEDDLE_BUILD_SERVER=ON HEDDLE_GRAMMAR=ON tools/build release heddle_program heddle_serve_program
+	@HEDDLE_BUILD_SERVER=ON HEDDLE_GRAMMAR=ON tools/build release heddle_program heddle_serve_program heddle_bench
 	@HEDDLE_TEST_REQUESTS=$(REQUESTS) HEDDLE_TEST_IDLE_SECONDS=60 HEDDLE_TEST_RECORD=bench/results/server_soak.json \
 		build/venv/bin/python tests/server/load_test.py build/heddle
+	@build/heddle-bench swaps --shape tiny --device cpu --swaps $(SWAPS) --tokens 16 --prompt 16 --batch 8
 
 build: ## build the program build/heddle, the libraries and the tests
 	@tools/bootstrap

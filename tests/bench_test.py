@@ -176,6 +176,19 @@ class Bench(unittest.TestCase):
                               "--vocabulary", os.environ["HEDDLE_MODEL"], context=1024, vocabulary=49152)
         self.assertEqual(list(records), ["first_tokens_with_formats", "step", "step_with_formats", "step_with_formats_over_without"])
 
+    def test_an_adapter_that_is_replaced_under_requests_that_run(self):
+        code, out, err = run("swaps", "--shape", "tiny", "--swaps", 60, "--batch", 4, "--prompt", 8, "--tokens", 12, "--rank", 4, "--threads", 2,
+                             "--device", "cpu", "--json", self.json)
+        self.assertEqual(code, 0, err)
+        finish, switch = json.loads(self.json.read_text())["records"]
+        self.assertEqual([record["running"] for record in (finish, switch)], ["finish", "switch"])
+        for record in (finish, switch):
+            self.assertEqual((record["swaps"], record["mixed"]), (60, 0))
+            self.assertGreater(record["answers"], 0)
+        self.assertEqual(finish["switches"], 0)
+        self.assertGreater(switch["switches"], 0)
+        self.assertIn("swap_switch", out)
+
     def test_what_it_refuses(self):
         self.refused("engine", "model", says=["alone"])
         self.refused("engine", "--shape", "/no/such.json", says=["/no/such.json", "llama-3.1-8b", "config.json"])

@@ -50,6 +50,10 @@ class Variant(Structure):
     _fields_ = [("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("seed_offset", c_int64)]
 
 
+class AdapterSwitch(Structure):
+    _fields_ = [("position", c_int64), ("token", c_int64)]
+
+
 class Event(Structure):
     _fields_ = [("request", c_int64), ("text", String), ("finish_reason", c_int32), ("answer", String),
                 ("token_ids", POINTER(c_int32)), ("logprobs", POINTER(c_float)), ("num_tokens", c_size_t),
@@ -57,7 +61,8 @@ class Event(Structure):
                 ("prompt_logprobs", POINTER(c_float)), ("num_prompt_logprobs", c_size_t),
                 ("prompt_top_token_ids", POINTER(c_int32)), ("prompt_top_logprobs", POINTER(c_float)), ("num_prompt_top_logprobs", c_size_t),
                 ("prompt_tokens", c_int64), ("cached_tokens", c_int64), ("stop", String), ("stop_token", c_int32), ("wait_seconds", c_double), ("error", String), ("error_code", c_int32),
-                ("adapter_digest", String)]
+                ("adapter_digest", String),
+                ("adapter_switches", POINTER(AdapterSwitch)), ("num_adapter_switches", c_size_t), ("earlier_digests", String)]
 
 
 class Load(Structure):
@@ -105,7 +110,8 @@ def open_library(path):
         "options_init": [POINTER(Options)], "request_init": [POINTER(Request)],
         "apply_defaults": [c_void_p, POINTER(Request)],
         "create": [POINTER(c_void_p), String, POINTER(Options)], "destroy": [c_void_p],
-        "add_adapter": [c_void_p, String, String, c_bool], "remove_adapter": [c_void_p, String],
+        "add_adapter": [c_void_p, String, String, c_bool], "switch_adapter": [c_void_p, String, String],
+        "keep_versions": [c_void_p, String, c_int32], "roll_back_adapter": [c_void_p, String, c_int64, c_bool], "remove_adapter": [c_void_p, String],
         "submit_each": [c_void_p, POINTER(Request), POINTER(Variant), c_size_t, POINTER(c_int64)],
         "submit": [c_void_p, POINTER(Request), POINTER(c_int64)], "cancel": [c_void_p, c_int64, POINTER(c_bool)],
         "get_load": [c_void_p, POINTER(Load)], "reset_prefix_cache": [c_void_p],
@@ -121,6 +127,7 @@ def taken(event):
     text = lambda s: ctypes.string_at(s.data, s.size).decode() if s.size else ""
     return dict(request=event.request, text=text(event.text), reason=event.finish_reason, answer=text(event.answer),
                 token_ids=event.token_ids[:event.num_tokens], logprobs=event.logprobs[:event.num_tokens], error=text(event.error),
+                switches=[(each.position, each.token) for each in event.adapter_switches[:event.num_adapter_switches]],
                 code=event.error_code, prompt_tokens=event.prompt_tokens, cached_tokens=event.cached_tokens)
 
 

@@ -9,12 +9,13 @@
 namespace heddle::app {
 
 int bench(const BenchOptions& options) {
-  for (const std::string alone : {"model", "engine", "load", "adapters", "prefix"}) {
+  for (const std::string alone : {"model", "engine", "load", "adapters", "swaps", "prefix"}) {
     if (std::ranges::find(options.names, alone) == options.names.end()) continue;
     HEDDLE_CHECK(options.names.size() == 1, "`", alone,
                  "` is measured alone, not together with op benches");
     if (alone == "load") return bench_load(options);
     if (alone == "adapters") return bench_adapters(options);
+    if (alone == "swaps") return bench_swaps(options);
     if (alone == "prefix") return bench_prefix(options);
     return alone == "model" ? bench_model(options) : bench_engine(options);
   }

@@ -9,15 +9,15 @@ namespace heddle::app {
 
 struct BenchOptions {
   ModelOptions model;  // adapters: for `model`, those of eight more rows
-  /// Regular expressions of op benches, or "model", "engine", "load", "adapters" or "prefix"; none:
-  /// list them.
+  /// Regular expressions of op benches, or "model", "engine", "load", "adapters", "swaps" or
+  /// "prefix"; none: list them.
   std::vector<std::string> names;
   std::string json_path;  // empty: no file
   int num_samples = 7;
   int num_tokens = 0;   // that each row decodes for a sample; 0: 64 of `model`, 16 of `engine`
   int64_t context = 0;  // tokens before them; 0: of `model` few, and all figures are measured,
                         // of `engine` 1024
-  // Of `engine`, `adapters` and `prefix`:
+  // Of `engine`, `adapters`, `swaps` and `prefix`:
   std::string shape = "llama-3.1-8b";  // or a file config.json
   std::vector<std::string> rows = {"1/1",   "8/8",    "32/0",  "32/8",    "32/32",
                                    "64/64", "128/64", "32/16", "32/16/16"};
@@ -29,10 +29,11 @@ struct BenchOptions {
   std::string commit;   // for the file
   // Of `adapters` and `prefix`, whose figures have numbers of their own for 0:
   int num_requests = 0, num_adapters = 0;  // of `adapters` 1000 each
-  int batch = 0;                           // requests that run at once; of `adapters` 16
+  int batch = 0;  // requests that run at once; of `adapters` 16, of `swaps` 32
   // Of `adapters`:
   int num_resident = 32;
   std::string order = "zipf";  // or "uniform": how they choose their adapters
+  int64_t num_swaps = 500;     // of `swaps`, in either mode
   // Of `prefix`:
   std::vector<std::string> figures;  // none: all
   int64_t num_shared = 3968;         // tokens of a prompt that all requests of `shared` begin with
@@ -60,6 +61,9 @@ int bench_engine(const BenchOptions& options);
 /// Requests over more adapters than the device has memory for, against the same with all of them
 /// there, on such a model.
 int bench_adapters(const BenchOptions& options);
+
+/// An adapter that is replaced again and again under requests that run, on such a model.
+int bench_swaps(const BenchOptions& options);
 
 /// The prefix cache and admission of an engine on such a model.
 int bench_prefix(const BenchOptions& options);

@@ -18,7 +18,7 @@ constexpr int kExitWrongInput = 2;
 void add_engine_bench_options(CLI::App& app, BenchOptions& options) {
   constexpr const char* kGroup = "engine";
   app.add_option("--shape", options.shape,
-                 "smollm2-135m, llama-3.1-8b or qwen3-8b, or a file config.json")
+                 "tiny, smollm2-135m, llama-3.1-8b or qwen3-8b, or a file config.json")
       ->capture_default_str()
       ->group(kGroup);
   app.add_option("--rows", options.rows, "Rows and adapters of each decode step, such as 32/8")
@@ -57,8 +57,14 @@ void add_adapters_bench_options(CLI::App& app, BenchOptions& options) {
       ->check(CLI::Range(1, 100000))
       ->group(kGroup);
   app.add_option("--batch", options.batch,
-                 "Requests that run at once; 16, of `prefix` what the figure has")
+                 "Requests that run at once; 16, of `swaps` 32, of `prefix` what the figure has")
       ->check(CLI::Range(1, 4096))
+      ->group(kGroup);
+  app.add_option("--swaps", options.num_swaps,
+                 "Times that `swaps` replaces the adapter under requests that finish with the old "
+                 "weights, and as often under some that switch")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{100'000'000}))
       ->group(kGroup);
   app.add_option("--order", options.order,
                  "zipf: adapter i is chosen with a chance of 1 / i; uniform: all alike")
@@ -102,14 +108,14 @@ int run(int argc, char** argv) {
       "heddle-bench " + std::string(kVersion) +
       ": measures ops by name, or whole steps of the model (`heddle-bench model`) or of one "
       "made of a seed (`heddle-bench engine`), the load of a model (`heddle-bench load`), "
-      "requests over many adapters (`heddle-bench adapters`), or the prefix cache (`heddle-bench "
-      "prefix`)");
+      "requests over many adapters (`heddle-bench adapters`), adapters that are replaced under "
+      "requests that run (`heddle-bench swaps`), or the prefix cache (`heddle-bench prefix`)");
   app.set_version_flag("--version", kVersion);
   BenchOptions options;
   add_model_options(app, options.model);
   app.add_option("NAME", options.names,
-                 "Regular expressions of op benches, or `model`, `engine`, `load`, `adapters` or "
-                 "`prefix`; none: list what there is");
+                 "Regular expressions of op benches, or `model`, `engine`, `load`, `adapters`, "
+                 "`swaps` or `prefix`; none: list what there is");
   app.add_option("--json", options.json_path, "Writes the raw samples to this file");
   app.add_option("--samples", options.num_samples, "Samples of each figure of the model")
       ->capture_default_str()

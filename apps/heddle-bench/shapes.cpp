@@ -13,8 +13,11 @@ struct Shape {
 };
 
 /// What speed depends on, of the config.json of each. SmolLM2's context is twice that of the model,
-/// so that a prompt of 8,192 tokens has room.
+/// so that a prompt of 8,192 tokens has room. The tiny one is for what is no measurement.
 constexpr Shape kShapes[] = {
+    {"tiny", R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2, "hidden_size": 64,
+      "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "vocab_size": 320, "max_position_embeddings": 2048, "rms_norm_eps": 1e-05})"},
     {"smollm2-135m", R"({"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 30,
       "hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9,
       "num_key_value_heads": 3, "vocab_size": 49152, "max_position_embeddings": 16384,

@@ -20,13 +20,13 @@
  *
  * Threads. All functions of one engine may be called from any threads, also at the same time, but
  * for heddle_engine_destroy: when it is called, no other call of the engine may be running, and
- * none may follow. What waits: _create (loads the model), _add_adapter, _remove_adapter,
- * _has_adapter, _get_load and _get_stats, each until the step that is at work has ended and what
- * came before it is done; _poll, for the time it is given; _destroy, until the thread has ended.
- * _submit, _cancel and _reset_prefix_cache return at once. A request that was submitted before a
- * call of _add_adapter or _remove_adapter uses the adapters of before, whether or not it runs by
- * then; but a callback that calls these acts at once, before requests that the engine has not
- * looked at yet.
+ * none may follow. What waits: _create (loads the model), _add_adapter, _switch_adapter,
+ * _remove_adapter, _has_adapter, _get_load and _get_stats, each until the step that is at work has
+ * ended and what came before it is done; _poll, for the time it is given; _destroy, until the
+ * thread has ended. _submit, _cancel and _reset_prefix_cache return at once. A request that was
+ * submitted before a call of _add_adapter or _remove_adapter uses the adapters of before, whether
+ * or not it runs by then; but a callback that calls these acts at once, before requests that the
+ * engine has not looked at yet.
  *
  * A request's tokens and log-probabilities do not depend on what runs concurrently, nor on threads,
  * pages or chunks. */
@@ -182,6 +182,19 @@ heddle_status heddle_engine_add_adapter(heddle_engine* engine, heddle_string nam
 heddle_status heddle_engine_load_adapter(heddle_engine* engine, heddle_string name,
                                          heddle_string config_json, const void* safetensors,
                                          size_t num_bytes, bool replace);
+/* The same with `replace`, but requests of the name go on with the new weights: those that wait
+   begin with them, those that run keep their keys and values and compute their next token with
+   them; heddle_engine_event.adapter_switches says which. Where tokenizer, end tokens, vocabulary or
+   invocation tokens are others than those of the adapter that has the name, it is an error. */
+heddle_status heddle_engine_switch_adapter(heddle_engine* engine, heddle_string name,
+                                           heddle_string folder);
+/* From here on so many older versions of the name, 0 to 64, stay when it is replaced, which
+   requests may name as "NAME@VERSION"; versions are counted from 1. */
+heddle_status heddle_engine_keep_versions(heddle_engine* engine, heddle_string name, int32_t count);
+/* The name stands for an older version again, one that was kept. `switch_running`: requests go on
+   with it as in _switch_adapter; else they end with the weights that they began with. */
+heddle_status heddle_engine_roll_back_adapter(heddle_engine* engine, heddle_string name,
+                                              int64_t version, bool switch_running);
 /* The name is unknown to requests that follow; those that were submitted before end with the
    adapter, whose memory is free when the last of them has ended. HEDDLE_INVALID_ARGUMENT where
    there is none of that name. */
@@ -241,6 +254,12 @@ enum {
   HEDDLE_ERROR_NOT_FINITE = 6        /* its logits are no numbers: model or adapter is damaged */
 };
 
+/* Where a request went on with other weights of its adapter. */
+typedef struct heddle_adapter_switch {
+  int64_t position; /* of prompt and answer the first token that was computed with them */
+  int64_t token;    /* of the answer the first that was drawn with them */
+} heddle_adapter_switch;
+
 /* News of a request. Every request has exactly one event whose finish_reason is not
    HEDDLE_FINISH_NONE, its last; the fields after it are empty in all others. */
 typedef struct heddle_engine_event {
@@ -270,6 +289,9 @@ typedef struct heddle_engine_event {
   heddle_string error;   /* one sentence */
   heddle_request_error error_code;
   heddle_string adapter_digest; /* of the adapter's weights that it ran with, of a list "A+B" */
+  const heddle_adapter_switch* adapter_switches; /* [num_adapter_switches] by ascending position */
+  size_t num_adapter_switches;
+  heddle_string earlier_digests; /* of each, with spaces between: adapter_digest until then */
 } heddle_engine_event;
 
 /* Gets the events of one request. Called by the engine's thread between two steps, so that it holds

@@ -6,7 +6,7 @@ import enum
 import json
 import pathlib
 from collections.abc import Mapping, Sequence, Set
-from typing import Any, TypeAlias, Union, cast
+from typing import Any, Literal, TypeAlias, Union, cast
 
 from heddle import _core
 
@@ -164,3 +164,15 @@ def set_adapters(request: _core.Request, choice: Choice, merge: Merge | None) ->
         request.adapters = choice
     if merge is not None:
         request.merge = merge_of(merge)
+
+
+Running: TypeAlias = Literal["finish", "switch"]
+
+
+def switches(running: str, replace: bool = True) -> bool:
+    """Whether prompts that run go on with the new adapter."""
+    if running not in ("finish", "switch"):
+        raise ValueError(f'running is {running!r}, expected "finish" or "switch"')
+    if running == "switch" and not replace:
+        raise ValueError('running="switch" needs replace=True')
+    return running == "switch"

@@ -54,6 +54,12 @@ class Answer:
     adapter_digest: str | None = None
     """The digest of the adapter's weights that wrote it (`LLM.adapter_receipt`), of a list those of
     all joined by "+"; None: the base model's alone."""
+    adapter_switches: list[tuple[int, int]] = field(default_factory=list)
+    """Where the prompt went on with other weights of its adapter, as `add_adapter(..., running=
+    "switch")` has it: of prompt and answer the first token that was computed with them, and of the
+    answer the first that was drawn with them."""
+    earlier_digests: list[str] = field(default_factory=list)
+    """Of each of `adapter_switches`: the digest until then; `adapter_digest` is that of the last."""
 
     def __str__(self) -> str:
         return self.text
@@ -91,6 +97,8 @@ def answer_of(completion: _core.Completion, choice: Choice) -> Answer:
         error_code=completion.error_code,
         cached_tokens=completion.cached_tokens,
         adapter_digest=completion.adapter_digest or None,
+        adapter_switches=completion.adapter_switches,
+        earlier_digests=completion.earlier_digests.split(),
     )
 
 

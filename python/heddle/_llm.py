@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from heddle import _core
 from heddle._adapters import (
-    BASE, Choice, arrays_of, check_name, choices_of, config_json, name_of, set_adapters,
+    BASE, Choice, Running, arrays_of, check_name, choices_of, config_json, name_of, set_adapters, switches,
 )
 from heddle._answers import Answer, Stream
 from heddle._defaults import default_model, default_values
@@ -223,7 +223,8 @@ class LLM:
         return self._engine.adapter_names()
 
     def add_adapter(
-        self, name: str, folder: str | os.PathLike[str], *, replace: bool = False
+        self, name: str, folder: str | os.PathLike[str], *, replace: bool = False,
+        running: Running = "finish",
     ) -> None:
         """Loads an adapter; prompts that run go on meanwhile.
 
@@ -231,17 +232,20 @@ class LLM:
             name: What prompts call it.
             folder: As PEFT saves it, or a GGUF file of llama.cpp.
             replace: Where the name is taken, the new adapter replaces it for all prompts that
-                follow; those before finish with the weights that they began with.
+                follow.
+            running: With `replace`, prompts that were given before "finish" with the weights that
+                they began with, or "switch" to the new ones (`Answer.adapter_switches`).
 
         Raises:
             ValueError: It does not fit the model, or the name is taken. Nothing has changed then.
         """
+        switch = switches(running, replace)
         path = os.fspath(folder)
         if name == BASE:
             raise ValueError(f"{path}: the name {name} means the model without an adapter")
         if self._adapter_dir is not None and not replace:
             check_name(name, pathlib.Path(path), self._adapter_dir)
-        for what in self._engine.add_adapter(name, path, replace):
+        for what in self._engine.add_adapter(name, path, replace, switch):
             warnings.warn(what, stacklevel=2)
 
     def load_adapter(
@@ -297,6 +301,15 @@ class LLM:
                 for, and its files have changed.
         """
         return self._engine.adapter_receipt(name, norms)
+
+    def keep_versions(self, name: str, count: int) -> None:
+        """From here on so many older versions, 0 to 64, stay in memory when the name is replaced;
+        prompts may name them `"NAME@VERSION"`, counted from 1."""
+        self._engine.keep_versions(name, count)
+
+    def roll_back_adapter(self, name: str, version: int, *, running: Running = "finish") -> None:
+        """The name stands for an older version that was kept; `running` as in `add_adapter`."""
+        self._engine.roll_back_adapter(name, version, switches(running))
 
     def _warn_of_adapters(self, level: int) -> None:
         """Reports what is odd about adapters of `adapter_dir` that prompts have named; `level` is that of

@@ -241,7 +241,7 @@ class Receipts(Case):
         self.assertRegex(self.server.log.read_text(), r"adapters/a1: 28 tensors, 14 sites, .*digest [0-9a-f]{32}")
 
 
-class Unloading(Case):
+class Loading(Case):
     num_adapters = 3
 
     def models(self):
@@ -256,6 +256,8 @@ class Unloading(Case):
     def unload(self, name):
         return self.server.admin("/v1/unload_lora_adapter", {"lora_name": name})[::2]
 
+
+class Unloading(Loading):
     def test_an_adapter_of_the_folder_is_gone_until_it_is_loaded_again(self):
         self.assertEqual(self.status("a0"), 200)
         before = self.server.complete("a0")
@@ -287,6 +289,64 @@ class Unloading(Case):
         self.assertEqual(self.server.request("POST", "/v1/unload_lora_adapter", {"lora_name": "a1"},
                                              {"Authorization": "Bearer x" + ADMIN_KEY})[0], 401)
         self.assertEqual(self.status("a1"), 200)
+
+
+class Replacing(Loading):
+    def test_unfinished_answers_end_as_they_began_or_go_on_with_other_weights(self):
+        for name in ("a1", "a2"):
+            self.server.complete(name)  # which are known by their names from here on
+        body = {"model": "mine", "prompt": "ab", "max_tokens": 1900, "temperature": 0, "ignore_eos": True, "stream": True, "return_token_ids": True, "logprobs": 1}
+        for running in ("finish", "switch"):
+            self.assertEqual(self.load("mine", "a1", load_inplace=True), 200)
+            connection = self.server.connect()
+            connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            first = response.readline()
+            self.assertIn(b"data: ", first)
+            self.assertEqual(self.load("mine", "a2", load_inplace=True, running=running), 200)
+            choices = [json.loads(chunk)["choices"][0] for chunk in events((first + response.read()).decode()) if chunk != "[DONE]"]
+            connection.close()
+            ids = [token for choice in choices for token in choice.get("token_ids", [])]
+            self.assertEqual(len(ids), 1900)
+            if running == "finish":
+                self.assertFalse(any("adapter_switches" in choice for choice in choices))
+                whole = self.server.post("/v1/completions", body | {"model": "a1", "stream": False})[1]["choices"][0]
+                self.assertEqual(ids, whole["token_ids"])
+                continue
+            (switch,) = choices[-1]["adapter_switches"]
+            self.assertEqual(switch["position"], switch["token"] + 1, "a prompt of two tokens")
+            self.assertGreater(switch["token"], 0)
+            self.assertEqual([switch["before"], choices[-1]["adapter_digest"]],
+                             [json.loads(self.server.request("GET", f"/v1/models/{name}")[2])["lora"]["digest"] for name in ("a1", "a2")])
+            before = self.server.post("/v1/completions", body | {"model": "a1", "stream": False})[1]["choices"][0]["token_ids"]
+            self.assertEqual(ids[:switch["token"]], before[:switch["token"]])
+            self.assertNotEqual(ids, before)
+        for wrong in ({"running": "stop"}, {"running": 1}):
+            self.assertEqual(self.load("mine", "a1", load_inplace=True, **wrong), 400)
+        self.assertEqual(self.load("other", "a1", running="switch"), 400, "it needs load_inplace")
+        self.assertEqual(self.unload("mine")[0], 200)
+
+    def test_versions_of_a_name(self):
+        of = {version: self.server.complete(f"a{version - 1}") for version in (1, 2, 3)}
+        self.assertEqual(self.load("mine", "a0", keep_versions=2), 200)
+        for path in ("a1", "a2"):
+            self.assertEqual(self.load("mine", path, load_inplace=True), 200)
+        for version, answer in of.items():
+            self.assertEqual(self.server.complete(f"mine@{version}"), answer)
+        self.assertEqual(self.status("mine@4"), 404)
+        back = lambda version, **more: self.server.admin("/v1/load_lora_adapter", {"lora_name": "mine", "version": version, **more})[0]
+        self.assertEqual(back(1), 200)
+        self.assertEqual(self.server.complete("mine"), of[1])
+        lora = json.loads(self.server.request("GET", "/v1/models/mine")[2])["lora"]
+        self.assertEqual((lora["version"], lora["versions"]), (1, [2, 3]))
+        self.assertEqual(back(2, running="switch"), 200)
+        self.assertEqual(self.server.complete("mine"), of[2])
+        self.assertEqual(back(9), 404)
+        self.assertEqual(back(1, lora_path="a0"), 400)
+        self.assertEqual(back(0), 400)
+        self.assertEqual(self.server.admin("/v1/load_lora_adapter", {"lora_name": "a1", "version": 1})[0], 404, "it was not loaded")
+        self.assertEqual(self.unload("mine")[0], 200)
+        self.assertEqual(self.status("mine@3"), 404)
 
 
 if __name__ == "__main__":

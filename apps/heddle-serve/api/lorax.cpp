@@ -211,6 +211,7 @@ class LoraxForm final : public AnswerForm {
                        {"generated_tokens", completion.token_ids.size()},
                        {"seed", samples ? json(request.sampling.seed) : json()}};
     if (!completion.adapter_digest.empty()) details["adapter_digest"] = completion.adapter_digest;
+    add_switches(completion, details);
     return details;
   }
 

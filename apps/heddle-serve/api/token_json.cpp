@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 namespace heddle::serve {
 namespace {
@@ -177,6 +178,17 @@ JsonArray prompt_logprobs(const TokenSpan& tokens, const TokenTexts& texts, size
     places.push_back(std::move(place));
   }
   return places;
+}
+
+void add_switches(const Completion& completion, JsonObject& answer) {
+  if (completion.adapter_switches.empty()) return;
+  JsonArray& list = answer["adapter_switches"].emplace_array();
+  std::istringstream digests(completion.earlier_digests);
+  for (const auto& [position, token] : completion.adapter_switches) {
+    std::string before;
+    digests >> before;
+    list.push_back(JsonObject{{"position", position}, {"token", token}, {"before", before}});
+  }
 }
 
 }  // namespace heddle::serve

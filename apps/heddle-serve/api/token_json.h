@@ -54,4 +54,8 @@ void add_completion_logprobs(const TokenSpan& tokens, const TokenNames& names, s
 [[nodiscard]] JsonArray prompt_logprobs(const TokenSpan& tokens, const TokenTexts& texts,
                                         size_t num_tops);
 
+/// "adapter_switches": [{"position", "token", "before"}, ...], where the request went on with other
+/// weights; "before" is the digest until then.
+void add_switches(const Completion& completion, JsonObject& answer);
+
 }  // namespace heddle::serve

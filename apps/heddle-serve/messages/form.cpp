@@ -170,6 +170,7 @@ class MessagesForm final : public AnswerForm {
     JsonObject end{{"stop_reason", reason},
                    {"stop_sequence", answer.stop.empty() ? json() : json(answer.stop)}};
     if (!answer.adapter_digest.empty()) end["adapter_digest"] = answer.adapter_digest;
+    add_switches(answer, end);
     return end;
   }
 

@@ -308,6 +308,7 @@ class ResponsesForm final : public AnswerForm {
         {"output_tokens_details",
          JsonObject{{"reasoning_tokens", count_thoughts(request_.generation, answer)}}},
         {"total_tokens", answer.prompt_tokens + tokens}};
+    add_switches(answer, whole);
     return whole;
   }
 

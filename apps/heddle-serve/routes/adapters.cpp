@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <tuple>
 
@@ -23,9 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 using app::RowReader;
 
-constexpr auto kLoad =
-    std::to_array<std::string_view>({"lora_name", "lora_path", "load_inplace", "base_model_name",
-                                     "adapter_source", "revision", "api_token"});
+constexpr auto kLoad = std::to_array<std::string_view>(
+    {"lora_name", "lora_path", "load_inplace", "running", "keep_versions", "version",
+     "base_model_name", "adapter_source", "revision", "api_token"});
 constexpr auto kUnload = std::to_array<std::string_view>({"lora_name", "lora_int_id"});
 
 JsonObject card(const std::string& name, const json& root, const json& parent, int64_t created,
@@ -45,6 +46,15 @@ std::optional<AdapterReceipt> receipt_of(Service& service, const std::string& na
   }
 }
 
+/// The older ones that requests may name.
+JsonArray versions_of(const Metrics::Now& now, const std::string& name) {
+  JsonArray versions;
+  for (const AdapterState& state : now.adapters) {
+    if (state.name == name + "@" + std::to_string(state.version)) versions.push_back(state.version);
+  }
+  return versions;
+}
+
 JsonObject adapter_card(Service& service, const std::string& name, const ServedAdapter& adapter) {
   JsonObject one = card(name, json(name), json(service.names().base()), adapter.created,
                         service.engine().options().max_context);
@@ -54,6 +64,8 @@ JsonObject adapter_card(Service& service, const std::string& name, const ServedA
   lora["pinned"] = adapter.is_added;
   lora["state"] = known != nullptr && known->is_in_memory ? "in memory" : "known";
   lora["bytes"] = known == nullptr ? json() : json(known->num_bytes);
+  lora["version"] = known == nullptr || known->version == 0 ? json() : json(known->version);
+  lora["versions"] = versions_of(now, name);
   if (const auto receipt = receipt_of(service, name, ReceiptNorms::kAsKnown)) {
     lora["digest"] = receipt->digest;
   }
@@ -109,10 +121,26 @@ void check_name(const std::string& name) {
 }
 
 struct Load {
-  std::string name, path;
+  std::string name{}, path{};  // no path: it goes back to a version
   bool replaces = false;
   SourceChoice from{};  // what `path` is of
+  RunningRequests running = RunningRequests::kFinish;
+  std::optional<int64_t> keep_versions{};
+  std::optional<int64_t> version{};  // that it goes back to, in place of a path
 };
+
+/// What becomes of unfinished answers.
+RunningRequests read_running(const json& body, bool replaces) {
+  const json* const given = files::find_member(body, "running");
+  if (given == nullptr || given->is_null()) return RunningRequests::kFinish;
+  const std::string_view word = given->is_string() ? files::text_of(*given) : std::string_view();
+  if (word != "finish" && word != "switch") {
+    throw invalid("running is " + files::json_text(*given) + R"(, expected "finish" or "switch")",
+                  "running");
+  }
+  if (!replaces) throw invalid("running needs load_inplace", "running");
+  return word == "switch" ? RunningRequests::kSwitch : RunningRequests::kFinish;
+}
 
 Load read_load(const std::string& text, Service& service) {
   files::JsonTree tree = parse_body(text);
@@ -126,10 +154,22 @@ Load read_load(const std::string& text, Service& service) {
     }
   }
   check_fields(body, kLoad, service.options().ignore_unknown_fields);
-  Load load{.name = required(body, "lora_name"), .path = required(body, "lora_path")};
+  Load load{.name = required(body, "lora_name")};
   check_name(load.name);
   const RowReader row(body, "request");
-  load.replaces = row.flag("load_inplace", false);
+  if (row.find("version") != nullptr) {
+    load.version = row.integer("version", 1, 1, std::numeric_limits<int64_t>::max());
+    if (row.find("lora_path") != nullptr) {
+      throw invalid("version is one that the server has kept, so it has no lora_path", "version");
+    }
+  } else {
+    load.path = required(body, "lora_path");
+  }
+  if (row.find("keep_versions") != nullptr) {
+    load.keep_versions = row.integer("keep_versions", 0, 0, kMaxKeptVersions);
+  }
+  load.replaces = row.flag("load_inplace", load.version.has_value());
+  load.running = read_running(body, load.replaces);
   load.from = read_source(row);
   const std::string revision = row.optional_text("revision");
   if (!revision.empty()) load.path += "@" + revision;
@@ -145,6 +185,10 @@ Load read_load(const std::string& text, Service& service) {
   const bool is_added = known != names.adapters().end() && known->second.is_added;
   if (is_added && !load.replaces) {
     throw invalid("The lora adapter '" + load.name + "' has already been loaded.", "lora_name");
+  }
+  if (load.version) {
+    if (!is_added) throw not_loaded(load.name);
+    return load;
   }
   if (!load.from.is_remote()) load.path = path_in_root(names.lora_root(), load.path);
   const std::string in_root = is_added ? std::string() : names.in_root(load.name);
@@ -227,8 +271,27 @@ boost::asio::awaitable<HttpResponse> show_model(Service& service, const std::str
   co_return HttpResponse{.body = files::json_text(one)};
 }
 
+/// The name stands for an older version again.
+boost::asio::awaitable<HttpResponse> roll_back(Service& service, const Load& load) {
+  try {
+    const auto body = [&load](Engine& engine) {
+      if (load.keep_versions)
+        engine.keep_versions(load.name, static_cast<int>(*load.keep_versions));
+      engine.roll_back_adapter(load.name, *load.version, load.running);
+      return true;
+    };
+    co_await service.call(body);
+  } catch (const UnknownAdapter& error) {
+    throw ApiError{404, "NotFoundError", error.what(), "version"};
+  } catch (const Error& error) {
+    throw invalid(error.what(), "version");
+  }
+  co_return done(load.name, "rolled back");
+}
+
 boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::string& text) {
   Load load = read_load(text, service);
+  if (load.version) co_return co_await roll_back(service, load);
   fetch::AdapterLease lease;  // until its weights are in memory
   if (load.from.is_remote()) {
     std::tie(lease, load.path) = co_await service.fetch_adapter(load.path, load.from);
@@ -240,7 +303,9 @@ boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::s
     const std::shared_ptr<PreparedAdapter> adapter =
         co_await service.run_on(Service::Worker::kLoads, prepare);
     const auto add = [load, adapter](Engine& engine) {
-      return load.replaces ? engine.replace_adapter(load.name, std::move(*adapter))
+      if (load.keep_versions)
+        engine.keep_versions(load.name, static_cast<int>(*load.keep_versions));
+      return load.replaces ? engine.replace_adapter(load.name, std::move(*adapter), load.running)
                            : engine.add_adapter(load.name, std::move(*adapter));
     };
     const AdapterInfo info = co_await service.call(add);

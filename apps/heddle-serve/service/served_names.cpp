@@ -135,10 +135,20 @@ bool ServedNames::knows(const std::string& name) const {
 /// Empty: the base model.
 std::string ServedNames::adapter_of(const std::string& name) {
   if (std::optional<std::string> known = known_as(name)) return *std::move(known);
+  if (is_version(name)) return name;
   std::string path = in_root(name);
   if (path.empty()) throw no_such_model(name);
   add(name, {.path = std::move(path)});
   return name;
+}
+
+/// Whether it is NAME@VERSION of an adapter that was loaded; the engine knows whether it has that.
+bool ServedNames::is_version(const std::string& name) const {
+  const size_t at = name.rfind('@');
+  if (at == std::string::npos || at + 1 == name.size()) return false;
+  const bool is_number = name.find_first_not_of("0123456789", at + 1) == std::string::npos;
+  const auto known = adapters_.find(name.substr(0, at));
+  return is_number && known != adapters_.end() && known->second.is_added;
 }
 
 std::string ServedNames::in_root(const std::string& name) const {

@@ -72,6 +72,7 @@ class ServedNames {
  private:
   [[nodiscard]] std::optional<std::string> known_as(const std::string& name) const;
   std::string adapter_of(const std::string& name);
+  [[nodiscard]] bool is_version(const std::string& name) const;
 
   Base base_;
   std::string lora_root_;

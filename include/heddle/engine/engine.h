@@ -149,6 +149,7 @@ struct AdapterInfo {
   /// Whether base_model may be the engine's model: it is empty, or agrees with one of the names
   /// that the model's file has and gives.
   bool names_this_model = true;
+  int64_t version = 0;  // under its name: 1 for the first adapter, and one more for each later one
   /// What is odd about it, one sentence each: it was made for another model, its configuration has
   /// settings that heddle does not know, modules that it shall change have no tensors, or it
   /// changes nothing.
@@ -181,6 +182,7 @@ struct AdapterState {
   int64_t num_bytes = 0;  // of its weights in memory, at most
   bool is_in_memory = false;
   bool is_added = false;  // it stays until it is removed; else it is of EngineOptions::adapter_dir
+  int64_t version = 0;    // AdapterInfo::version; of adapter_dir 0
 };
 
 /// Where the time of an engine has gone, in seconds, and what it did. A step that has prompt tokens
@@ -224,6 +226,20 @@ struct EngineLoad {
   int64_t num_adapters = 0, adapter_bytes = 0;  // whose weights are in memory
   // Of a GPU's engine: those with a copy in host memory, or on the way there.
   int64_t num_host_adapters = 0, host_adapter_bytes = 0;
+};
+
+/// Most older versions of one name: Engine::keep_versions.
+inline constexpr int kMaxKeptVersions = 64;
+
+/// What becomes of the requests of an adapter that is replaced.
+enum class RunningRequests : uint8_t {
+  /// They end with the weights that they were submitted with.
+  kFinish,
+  /// They go on with the new ones. One that waits begins with them. One that runs, or is paused,
+  /// keeps its keys and values and computes its next token with them: from there on its bits are
+  /// those of any request that changed at the same token, and no other request finds its pages. One
+  /// that was parked first gets back what it had.
+  kSwitch
 };
 
 /// An adapter on its way to a name: Engine::prepare_adapter. It does not outlive its engine.
@@ -278,17 +294,34 @@ class Engine {
   [[nodiscard]] PreparedAdapter prepare_adapter(const AdapterContent& content) const;
   /// What was prepared gets its name, as by the functions below; that takes no time.
   AdapterInfo add_adapter(const std::string& name, PreparedAdapter adapter);
-  AdapterInfo replace_adapter(const std::string& name, PreparedAdapter adapter);
+  AdapterInfo replace_adapter(const std::string& name, PreparedAdapter adapter,
+                              RunningRequests running = RunningRequests::kFinish);
 
   /// Loads an adapter: a folder as PEFT saves it, or a GGUF file of llama.cpp. Throws Error if it
   /// does not fit the model or the name is taken, and std::bad_alloc; the engine then is as it was.
   AdapterInfo add_adapter(const std::string& name, const std::string& folder);
   /// Loads an adapter under a name that may be in use: requests that are submitted from here on use
-  /// the new adapter; those that wait or run end with the weights that they were submitted with,
-  /// whose memory is free when the last of them has ended. Where it throws, the old adapter stays.
-  AdapterInfo replace_adapter(const std::string& name, const std::string& folder);
-  /// The name is unknown from here on; requests that wait or run are as in replace_adapter.
-  /// Returns false, and does nothing, where there is no adapter of that name.
+  /// the new adapter; what those that wait or run do, `running` says. The memory of the old weights
+  /// is free when no request has them any more. With kSwitch the new adapter must have the
+  /// tokenizer, end tokens, vocabulary and invocation tokens of the old one, and must be one for
+  /// lists if that is; models whose rotation depends on the length of a sequence refuse it.
+  /// Requests that an earlier kFinish left with older weights keep these. Where it throws, the old
+  /// adapter stays.
+  AdapterInfo replace_adapter(const std::string& name, const std::string& folder,
+                              RunningRequests running = RunningRequests::kFinish);
+  /// From here on so many older versions of a name, the latest ones, stay in memory when it is
+  /// replaced: 0 to kMaxKeptVersions, at first 0. Requests may name them, and the present one, as
+  /// "NAME@VERSION", where no adapter has that for its name. Where memory for an adapter is missing
+  /// those go that no request uses.
+  void keep_versions(const std::string& name, int count);
+  /// The name stands for an older version that was kept; the one that it stood for is kept in its
+  /// place. What requests of the name do that wait or run is as in replace_adapter. Throws
+  /// UnknownAdapter, which lists the versions that there are.
+  void roll_back_adapter(const std::string& name, int64_t version,
+                         RunningRequests running = RunningRequests::kFinish);
+  /// The name is unknown from here on, and so are its older versions; requests that wait or run end
+  /// with the weights that they were submitted with. Returns false, and does nothing, where there
+  /// is no adapter of that name.
   bool remove_adapter(const std::string& name);
   [[nodiscard]] bool has_adapter(const std::string& name) const;
   /// All names, in alphabetical order.
@@ -300,7 +333,7 @@ class Engine {
   [[nodiscard]] std::optional<AdapterReceipt> adapter_receipt(const std::string& name,
                                                               ReceiptNorms norms) const;
 
-  /// All that has_adapter knows, in alphabetical order.
+  /// All that has_adapter knows and their older versions, in alphabetical order.
   [[nodiscard]] std::vector<AdapterState> adapter_states() const;
 
   [[nodiscard]] const ModelInfo& model() const;

@@ -286,6 +286,12 @@ struct DrawnTokens {
   std::vector<float> top_logprobs{};
 };
 
+/// Where a request went on with other weights of its adapter: RunningRequests::kSwitch.
+struct AdapterSwitch {
+  int64_t position = 0;  // of prompt and answer the first token that was computed with them
+  int64_t token = 0;     // of the answer the first that was drawn with them
+};
+
 /// What a request has become. One that ended with kError or kCancelled has what its answer was so
 /// far.
 struct Completion {
@@ -308,6 +314,8 @@ struct Completion {
   std::string stop{};       // the stop string that ended the answer; empty: none did
   int32_t stop_token = -1;  // the one of stop_token_ids that ended it; -1: none did
   double wait_seconds = 0;  // from when it was submitted to when it began to run
+  std::vector<AdapterSwitch> adapter_switches{};  // by ascending position; none: as it began
+  std::string earlier_digests{};  // of each, with spaces between: adapter_digest until then
   FinishReason finish_reason = FinishReason::kStop;
   /// AdapterReceipt::digest of the weights that it ran with, of a list those of all joined by '+',
   /// of a merge that of what it is; empty for the base model and for one that never ran.

@@ -90,12 +90,15 @@ AdapterInfo AdapterStore::add(const std::string& name, const AdapterHold& known,
   info.name = name;
   std::map<std::string, AdapterHold> added{{name, known}};
   std::list<AdapterHold> replaced(1);
+  Versions& versions = versions_of(name);
   tiers_.put(*known);
   {
     const Lock lock(names_mutex_);
+    info.version = known->version = ++versions.last;
     by_name_.merge(added);
     if (!added.empty()) {  // the name is in use
       replaced.front() = std::exchange(by_name_.find(name)->second, known);
+      keep(versions, replaced.front());
       nameless_.splice(nameless_.end(), replaced);
     }
   }
@@ -111,6 +114,7 @@ bool AdapterStore::remove(const std::string& name) {
     if (place == by_name_.end()) return false;
     nameless_.push_back(place->second);
     by_name_.erase(place);
+    versions_.erase(name);
   }
   free_unused();
   return true;
@@ -143,7 +147,6 @@ void AdapterStore::free_unused() noexcept {
   }
 }
 
-/// Null: none.
 AdapterHold AdapterStore::known_under(const std::string& name) const {
   const Lock lock(names_mutex_);
   const auto place = by_name_.find(name);
@@ -153,6 +156,7 @@ AdapterHold AdapterStore::known_under(const std::string& name) const {
 AdapterHold AdapterStore::find(const std::string& name) {
   if (name.empty()) return nullptr;
   if (AdapterHold known = known_under(name); known != nullptr && !known->found) return known;
+  if (AdapterHold known = find_version(name)) return known;
   if (folders_.is_empty()) throw UnknownAdapter("unknown adapter \"" + name + "\"");
   return find_in_folder(name);
 }
@@ -375,8 +379,8 @@ bool AdapterStore::make_room_for_added(int64_t num_bytes) noexcept {
       const bool may_go = !known->is_added() && known->data.slot.use_count() == 1;
       if (may_go && (oldest == nullptr || known->last_used < oldest->last_used)) oldest = known;
     }
-    if (oldest == nullptr) return false;
-    tiers_.evict(*oldest);
+    if (oldest == nullptr && !drop_a_version()) return false;
+    if (oldest != nullptr) tiers_.evict(*oldest);
   }
   return true;
 }
@@ -388,15 +392,6 @@ std::vector<std::string> AdapterStore::names() const {
   const Lock lock(names_mutex_);
   for (const auto& [name, known] : by_name_) names.push_back(name);
   return names;
-}
-
-std::vector<AdapterState> AdapterStore::states() const {
-  std::vector<AdapterState> states;
-  const Lock lock(names_mutex_);
-  for (const auto& [name, known] : by_name_) {
-    states.push_back({name, known->num_bytes, known->data.slot != nullptr, !known->found});
-  }
-  return states;
 }
 
 }  // namespace heddle

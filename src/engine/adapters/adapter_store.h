@@ -28,6 +28,9 @@
 
 namespace heddle {
 
+/// NAME@VERSION
+[[nodiscard]] std::string version_name(const std::string& name, int64_t version);
+
 /// The adapters of an engine, by name. Those that were added stay in memory until they are removed;
 /// those of the folder are loaded for the rows that wait, and evicted when others need the memory:
 /// the least recently used first, and none that a running row uses. schedule_adapters says which,
@@ -68,6 +71,8 @@ class AdapterStore : public RowQueue::Adapters {
   void check_ever_fit(const std::vector<AdapterHold>& adapters) const;
   /// Throws Error where an adapter was added under the name.
   void check_free(const std::string& name) const;
+  /// The adapter that the name stands for now, without a look at the folder; null: none.
+  [[nodiscard]] AdapterHold known_under(const std::string& name) const;
   [[nodiscard]] bool has(const std::string& name) const;
   /// In alphabetical order.
   [[nodiscard]] std::vector<std::string> names() const;
@@ -82,8 +87,14 @@ class AdapterStore : public RowQueue::Adapters {
   /// `may_replace`. Where it throws, none that was added has changed.
   AdapterInfo add(const std::string& name, const AdapterHold& known, AdapterInfo info,
                   bool may_replace);
-  /// Takes the name away; false where no adapter of that name is known. One of the folder is read
-  /// again when it is next found.
+  /// The name has so many older versions, of those that it will have had, as NAME@VERSION.
+  void keep_versions(const std::string& name, size_t count);
+  /// An older version that is kept. Throws UnknownAdapter, which lists those that are.
+  [[nodiscard]] AdapterHold older_version(const std::string& name, int64_t version) const;
+  /// The name stands for that again, and what it stood for is kept.
+  void roll_back(const std::string& name, const AdapterHold& back);
+  /// Takes the name away, and its older versions; false where no adapter of that name is known. One
+  /// of the folder is read again when it is next found.
   bool remove(const std::string& name);
   /// Forgets the adapters without a name that no row has any more, and those of the folder and
   /// merges that are neither in memory nor wanted by a row.
@@ -117,7 +128,6 @@ class AdapterStore : public RowQueue::Adapters {
   [[nodiscard]] RowText text_of(const KnownAdapter& known) const;
   [[nodiscard]] Prepared prepare(const std::shared_ptr<const model::Adapter>& opened,
                                  AdapterHold known) const;
-  [[nodiscard]] AdapterHold known_under(const std::string& name) const;
   [[nodiscard]] AdapterHold find_in_folder(const std::string& name);
   [[nodiscard]] AdapterHold read_facts(const std::string& name, const std::string& path,
                                        files::FileStamps stamps, bool is_settled) const;
@@ -135,6 +145,17 @@ class AdapterStore : public RowQueue::Adapters {
   void carry_out() noexcept;
   [[nodiscard]] bool make_room_for_added(int64_t num_bytes) noexcept;
 
+  /// Older versions of a name.
+  struct Versions {
+    std::vector<AdapterHold> kept{};  // ascending; `nameless_` has them, too
+    size_t max_kept = 0;
+    int64_t last = 0;  // that the name has had
+  };
+  [[nodiscard]] AdapterHold find_version(const std::string& name) const;
+  [[nodiscard]] Versions& versions_of(const std::string& name);
+  void keep(Versions& versions, const AdapterHold& old) noexcept;
+  [[nodiscard]] bool drop_a_version() noexcept;
+
   ModelRunner& runner_;
   const model::ModelFiles& files_;
   const RowText& text_of_model_;
@@ -151,10 +172,11 @@ class AdapterStore : public RowQueue::Adapters {
   std::function<void(const std::string&, const AdapterReceipt&)> on_receipt_;
   std::mutex folder_mutex_;         // one thread reads the folder at a time
   std::mutex merges_mutex_;         // one thread looks for a merge at a time
-  mutable std::mutex names_mutex_;  // of the three below; nothing is read while it is held
+  mutable std::mutex names_mutex_;  // of the four below; nothing is read while it is held
   std::map<std::string, AdapterHold> by_name_;
   std::list<AdapterHold> nameless_;                              // which rows may still use
   std::map<std::pair<uint64_t, uint64_t>, AdapterHold> merges_;  // by the digests of their recipes
+  std::map<std::string, Versions> versions_;
   NormWorker norm_worker_;
   AdapterTiers tiers_;
   AdapterSchedule schedule_;

@@ -53,6 +53,7 @@ struct KnownAdapter {
   std::string_view runs_alone{};      // DeviceAdapters::runs_alone
   std::vector<int32_t> invocation{};  // of aLoRA, which acts from these tokens on; else empty
   bool has_embedding = false;         // one of its own, or changes to the model's
+  int64_t version = 0;                // under its name, counted from 1; of one of the folder 0
   std::optional<files::FileStamps> found{};  // of one that was found in the folder of adapters
   std::optional<uint64_t> young_digest{};    // of one whose files were just written: see digest_of
   bool has_host_copies = false;              // it moves to its device from a copy in host memory

@@ -76,6 +76,22 @@ void set_active_positions(RowAdapters& adapters, std::span<const int32_t> prompt
   adapters.keys_from = adapters.first()->has_embedding ? 0 : adapters.active_from;
 }
 
+void check_switch(const KnownAdapter& from, const KnownAdapter& to) {
+  const auto check = [&](bool is_same, std::string_view what) {
+    HEDDLE_CHECK(is_same, to.path, ": requests that run cannot go on with it, since it has ", what,
+                 " than the adapter that they began with; replace that with running \"finish\"");
+  };
+  check(from.text.tokenizer == to.text.tokenizer, "another tokenizer");
+  check(from.text.end_tokens == to.text.end_tokens, "other end tokens");
+  check(from.num_tokens == to.num_tokens, "an embedding of more or fewer tokens");
+  check(from.num_logits == to.num_logits, "a head of more or fewer tokens");
+  check(from.invocation == to.invocation, "other alora_invocation_tokens");
+  const bool acts_late = !from.invocation.empty();
+  check(!acts_late || from.has_embedding == to.has_embedding, "another kind of embedding");
+  check(!from.runs_alone.empty() || to.runs_alone.empty(),
+        std::string(to.runs_alone) + ", which lists of adapters cannot have, rather");
+}
+
 const std::string& adapter_of_text(const Request& request) {
   return request.adapters.empty() ? request.adapter : request.adapters.front().name;
 }

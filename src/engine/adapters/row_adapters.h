@@ -22,6 +22,9 @@ void set_adapters(RowAdapters& to, const Request& request, AdapterStore& adapter
 /// prompt on, or nowhere without one; all others from the first position on.
 void set_active_positions(RowAdapters& adapters, std::span<const int32_t> prompt);
 
+/// Throws Error, which names what differs, where requests with `from` cannot go on with `to`.
+void check_switch(const KnownAdapter& from, const KnownAdapter& to);
+
 /// The adapter whose tokenizer and chat template the request has; empty: the base model's.
 [[nodiscard]] const std::string& adapter_of_text(const Request& request);
 

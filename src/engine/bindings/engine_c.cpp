@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -61,6 +62,11 @@ heddle_request_error error_code_of(RequestError error) {
   return HEDDLE_ERROR_INVALID_ARGUMENT;
 }
 
+// An event points to those of its completion.
+static_assert(sizeof(heddle_adapter_switch) == sizeof(AdapterSwitch) &&
+              offsetof(heddle_adapter_switch, position) == offsetof(AdapterSwitch, position) &&
+              offsetof(heddle_adapter_switch, token) == offsetof(AdapterSwitch, token));
+
 /// The event as C sees it; points into `event`.
 heddle_engine_event event_of(const Event& event) {
   static const Completion nothing;
@@ -88,7 +94,11 @@ heddle_engine_event event_of(const Event& event) {
       .wait_seconds = completion.wait_seconds,
       .error = view_of(completion.error),
       .error_code = error_code_of(completion.error_code),
-      .adapter_digest = view_of(completion.adapter_digest)};
+      .adapter_digest = view_of(completion.adapter_digest),
+      .adapter_switches =
+          reinterpret_cast<const heddle_adapter_switch*>(completion.adapter_switches.data()),
+      .num_adapter_switches = completion.adapter_switches.size(),
+      .earlier_digests = view_of(completion.earlier_digests)};
 }
 
 /// An event that a caller has taken, with what it points to.
@@ -127,9 +137,9 @@ namespace {
 
 /// Loads an adapter from a path or from memory, and reports what is odd about it.
 template <class Source>
-void load(heddle::EngineThread& thread, const std::string& name, const Source& source,
-          bool replace) {
-  const heddle::AdapterInfo info = thread.load_adapter(name, source, replace);
+void load(heddle::EngineThread& thread, const std::string& name, const Source& source, bool replace,
+          heddle::RunningRequests running = heddle::RunningRequests::kFinish) {
+  const heddle::AdapterInfo info = thread.load_adapter(name, source, replace, running);
   const auto& on_warning = thread.options().on_warning;
   if (on_warning) std::ranges::for_each(info.warnings, on_warning);
 }
@@ -305,8 +315,17 @@ heddle_status heddle_engine_add_adapter(heddle_engine* engine, heddle_string nam
   return guard([&] {
     heddle::EngineThread& thread = required("engine", engine).thread;
     const std::string key = heddle::capi::string_of("name", name, heddle::capi::kMaxName);
-    const std::string path = heddle::capi::path_of("folder", folder);
-    load(thread, key, path, replace);
+    load(thread, key, heddle::capi::path_of("folder", folder), replace);
+  });
+}
+
+heddle_status heddle_engine_switch_adapter(heddle_engine* engine, heddle_string name,
+                                           heddle_string folder) {
+  return guard([&] {
+    heddle::EngineThread& thread = required("engine", engine).thread;
+    const std::string key = heddle::capi::string_of("name", name, heddle::capi::kMaxName);
+    load(thread, key, heddle::capi::path_of("folder", folder), true,
+         heddle::RunningRequests::kSwitch);
   });
 }
 
@@ -325,6 +344,26 @@ heddle_status heddle_engine_load_adapter(heddle_engine* engine, heddle_string na
         .safetensors = *copy,
         .owner = copy};
     load(thread, key, content, replace);
+  });
+}
+
+heddle_status heddle_engine_keep_versions(heddle_engine* engine, heddle_string name,
+                                          int32_t count) {
+  return guard([&] {
+    heddle::EngineThread& thread = required("engine", engine).thread;
+    const std::string key = heddle::capi::string_of("name", name, heddle::capi::kMaxName);
+    thread.call([&](heddle::Engine& e) { e.keep_versions(key, count); });
+  });
+}
+
+heddle_status heddle_engine_roll_back_adapter(heddle_engine* engine, heddle_string name,
+                                              int64_t version, bool switch_running) {
+  return guard([&] {
+    heddle::EngineThread& thread = required("engine", engine).thread;
+    const std::string key = heddle::capi::string_of("name", name, heddle::capi::kMaxName);
+    const auto running =
+        switch_running ? heddle::RunningRequests::kSwitch : heddle::RunningRequests::kFinish;
+    thread.call([&](heddle::Engine& e) { e.roll_back_adapter(key, version, running); });
   });
 }
 

@@ -204,6 +204,15 @@ void bind_queue(nb::module_& m) {
       .def_ro("cached_tokens", &Completion::cached_tokens)
       .def_ro("stop", &Completion::stop)
       .def_ro("stop_token", &Completion::stop_token)
+      .def_prop_ro("adapter_switches",
+                   [](const Completion& c) {
+                     std::vector<std::pair<int64_t, int64_t>> places;
+                     for (const auto& [position, token] : c.adapter_switches) {
+                       places.emplace_back(position, token);
+                     }
+                     return places;
+                   })
+      .def_ro("earlier_digests", &Completion::earlier_digests)
       .def_prop_ro("finish_reason", [](const Completion& c) { return name(c.finish_reason); })
       .def_ro("adapter_digest", &Completion::adapter_digest)
       .def_ro("error", &Completion::error)
@@ -287,12 +296,14 @@ void bind_queue(nb::module_& m) {
       .def(
           "add_adapter",
           [](const PythonEngine& engine, const std::string& name, const std::string& folder,
-             bool replace) {
+             bool replace, bool switches_running) {
             const std::shared_ptr<EngineThread> own = engine.thread();
             const nb::gil_scoped_release unlocked;
-            return own->load_adapter(name, folder, replace).warnings;
+            const auto running =
+                switches_running ? RunningRequests::kSwitch : RunningRequests::kFinish;
+            return own->load_adapter(name, folder, replace, running).warnings;
           },
-          "name"_a, "folder"_a, "replace"_a, "What is odd about it.")
+          "name"_a, "folder"_a, "replace"_a, "switches_running"_a, "What is odd about it.")
       .def("load_adapter", &load_adapter, "name"_a, "config_json"_a, "names"_a, "tensors"_a,
            "replace"_a, "What is odd about it, and its receipt without norms.")
       .def(
@@ -304,6 +315,21 @@ void bind_queue(nb::module_& m) {
                 name, with_norms ? ReceiptNorms::kComputed : ReceiptNorms::kAsKnown);
           },
           "name"_a, "with_norms"_a, "None: its weights were not loaded yet.")
+      .def(
+          "keep_versions",
+          [](const PythonEngine& engine, const std::string& name, int count) {
+            engine.call([&](Engine& e) { e.keep_versions(name, count); });
+          },
+          "name"_a, "count"_a)
+      .def(
+          "roll_back_adapter",
+          [](const PythonEngine& engine, const std::string& name, int64_t version,
+             bool switches_running) {
+            const auto running =
+                switches_running ? RunningRequests::kSwitch : RunningRequests::kFinish;
+            engine.call([&](Engine& e) { e.roll_back_adapter(name, version, running); });
+          },
+          "name"_a, "version"_a, "switches_running"_a)
       .def("take_warnings", &PythonEngine::take_warnings,
            "What is odd about adapters of adapter_dir that were found since the last call.")
       .def(

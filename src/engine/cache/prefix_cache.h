@@ -61,6 +61,8 @@ class PrefixCache final : private PagePool::Keeper {
 
   /// Of a sequence that has no page yet.
   [[nodiscard]] PrefixPlace begin() const { return {.age = age_}; }
+  /// Of a sequence that takes no part: it finds nothing, and its pages are no entries.
+  [[nodiscard]] static PrefixPlace nowhere() { return {.age = kNoAge}; }
   /// Whether entries of the place are still in the cache: no `clear` has come since.
   [[nodiscard]] bool is_valid(const PrefixPlace& place) const { return place.age == age_; }
 

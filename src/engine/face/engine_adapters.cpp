@@ -1,6 +1,9 @@
 // The functions of heddle::Engine that are about adapters.
 #include <utility>
 
+#include "heddle/core/error.h"
+
+#include "engine/adapters/row_adapters.h"
 #include "engine/face/engine_state.h"
 #include "model/adapters/open_adapter.h"
 #include "model/adapters/peft_adapter.h"
@@ -15,6 +18,15 @@ PreparedAdapter::PreparedAdapter(std::unique_ptr<State> state) : state_(std::mov
 PreparedAdapter::PreparedAdapter(PreparedAdapter&&) noexcept = default;
 PreparedAdapter& PreparedAdapter::operator=(PreparedAdapter&&) noexcept = default;
 PreparedAdapter::~PreparedAdapter() = default;
+
+/// Keys and values of a longer sequence are computed again there, and with one adapter.
+void Engine::State::check_may_switch() const {
+  if (keys_depend_on_length(config)) {
+    throw_error(ErrorCode::kUnsupported, options.model_path,
+                ": the model's rotation depends on the length of a sequence, so requests that run "
+                "cannot go on with another adapter; replace it with running \"finish\"");
+  }
+}
 
 PreparedAdapter Engine::prepare_adapter(const std::string& folder) const {
   using State = PreparedAdapter::State;
@@ -32,8 +44,45 @@ AdapterInfo Engine::add_adapter(const std::string& name, PreparedAdapter adapter
   return state_->adapters.add(name, adapter.state_->known, std::move(adapter.state_->info), false);
 }
 
-AdapterInfo Engine::replace_adapter(const std::string& name, PreparedAdapter adapter) {
-  return state_->adapters.add(name, adapter.state_->known, std::move(adapter.state_->info), true);
+/// What requests of the name have that go on with `to`; null: they do not.
+AdapterHold Engine::State::switched_from(const std::string& name, const KnownAdapter& to,
+                                         RunningRequests running) const {
+  if (running == RunningRequests::kFinish) return nullptr;
+  check_may_switch();
+  AdapterHold from = adapters.known_under(name);
+  if (from != nullptr) check_switch(*from, to);
+  return from;
+}
+
+void Engine::State::switch_adapter(AdapterHold from, const AdapterHold& to) {
+  if (from == nullptr) return;
+  queue.switch_adapter(from, to);
+  from = nullptr;
+  adapters.free_unused();
+}
+
+AdapterInfo Engine::replace_adapter(const std::string& name, PreparedAdapter adapter,
+                                    RunningRequests running) {
+  State& s = *state_;
+  const AdapterHold& known = adapter.state_->known;
+  AdapterHold old = s.switched_from(name, *known, running);
+  AdapterInfo info = s.adapters.add(name, known, std::move(adapter.state_->info), true);
+  s.switch_adapter(std::move(old), known);
+  return info;
+}
+
+void Engine::roll_back_adapter(const std::string& name, int64_t version, RunningRequests running) {
+  State& s = *state_;
+  const AdapterHold back = s.adapters.older_version(name, version);
+  AdapterHold old = s.switched_from(name, *back, running);
+  s.adapters.roll_back(name, back);
+  s.switch_adapter(std::move(old), back);
+}
+
+void Engine::keep_versions(const std::string& name, int count) {
+  HEDDLE_CHECK(count >= 0 && count <= kMaxKeptVersions, "keep_versions is ", count,
+               ", expected 0 to ", kMaxKeptVersions);
+  state_->adapters.keep_versions(name, static_cast<size_t>(count));
 }
 
 AdapterInfo Engine::add_adapter(const std::string& name, const std::string& folder) {
@@ -41,8 +90,9 @@ AdapterInfo Engine::add_adapter(const std::string& name, const std::string& fold
   return add_adapter(name, prepare_adapter(folder));
 }
 
-AdapterInfo Engine::replace_adapter(const std::string& name, const std::string& folder) {
-  return replace_adapter(name, prepare_adapter(folder));
+AdapterInfo Engine::replace_adapter(const std::string& name, const std::string& folder,
+                                    RunningRequests running) {
+  return replace_adapter(name, prepare_adapter(folder), running);
 }
 
 bool Engine::remove_adapter(const std::string& name) { return state_->adapters.remove(name); }

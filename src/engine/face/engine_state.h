@@ -96,6 +96,10 @@ struct Engine::State {
   void fill_row(Sequence& sequence, const Request& request, TokensOfRows& of_rows);
   void fill_row(Sequence& sequence, const Request& request);
   void check_length(const RowRequest& request) const;
+  void check_may_switch() const;
+  AdapterHold switched_from(const std::string& name, const KnownAdapter& to,
+                            RunningRequests running) const;
+  void switch_adapter(AdapterHold from, const AdapterHold& to);
 
   // The parts of Engine::step.
   void admit();

@@ -89,6 +89,11 @@ PageTier* StoredPages::tier() const {
   return disk.get();
 }
 
+PageShelf* StoredPages::shelf() const {
+  if (host != nullptr) return host.get();
+  return memory.get();
+}
+
 int64_t StoredPages::num_disk_pages() const {
   const PageStore* const store = host == nullptr ? disk.get() : host->below();
   return store == nullptr ? 0 : store->stats().num_pages;
@@ -111,6 +116,10 @@ StoredPages open_stored_pages(const EngineOptions& options, const model::ModelFi
     pages.host = open_host_tier(options, runner, std::move(disk));
   } else {
     pages.disk = std::move(disk);
+  }
+  if (!has_host && parks) {
+    pages.memory =
+        std::make_unique<MemoryShelf>([&runner](PageId page) { return runner.bytes_of(page); });
   }
   return pages;
 }

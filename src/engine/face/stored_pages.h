@@ -5,22 +5,24 @@
 #include "heddle/engine/engine.h"
 
 #include "engine/cache/host_tier.h"
+#include "engine/cache/memory_shelf.h"
 #include "engine/cache/page_store.h"
 #include "engine/runner/model_runner.h"
 #include "model/source/model_files.h"
 
 namespace heddle {
 
-/// Where pages are besides the KV cache: on the CPU on disk; on a GPU in host memory, which has the
-/// disk below it.
+/// Where pages are besides the KV cache: on the CPU on disk, and in memory those of some parked
+/// requests; on a GPU in host memory, which has the disk below it.
 struct StoredPages {
-  std::unique_ptr<PageStore> disk{};  // of the CPU
+  std::unique_ptr<PageStore> disk{};      // of the CPU
+  std::unique_ptr<MemoryShelf> memory{};  // of the CPU
   std::unique_ptr<HostTier> host{};
 
   /// Of the prefix cache; nullptr: there is none.
   [[nodiscard]] PageTier* tier() const;
   /// Of parked requests; nullptr: there is none.
-  [[nodiscard]] PageShelf* shelf() const { return host.get(); }
+  [[nodiscard]] PageShelf* shelf() const;
   [[nodiscard]] int64_t num_disk_pages() const;
   [[nodiscard]] int64_t num_host_pages() const;
 };

@@ -15,6 +15,13 @@ namespace {
 /// Bytes of an error that every request has room for.
 constexpr size_t kErrorBytes = 80;
 
+/// Of a request whose adapters were switched.
+constexpr RowFailure kNoCopy{
+    RequestError::kOutOfMemory,
+    "the request was parked after its adapter had been switched, and there was no memory for a "
+    "copy of its keys and values; a larger kv_memory (--kv-memory) or, on a GPU, kv_host_memory "
+    "(--kv-host-memory) has room for it"};
+
 void set_error(Completion& completion, const RowFailure& failure) noexcept {
   completion.error_code = failure.code;
   try {
@@ -60,8 +67,11 @@ PrefixKey prefix_key(const Sequence& sequence) {
           .acts_from = adapters.keys_from};
 }
 
-/// Whether the sequence takes pages from the prefix cache: not where it needs logits of all tokens.
-bool takes_prefix(const Sequence& sequence) { return !sequence.request.scores_prompt; }
+/// Whether the sequence takes pages from the prefix cache: not where it needs logits of all tokens,
+/// or has pages of several adapters.
+bool takes_prefix(const Sequence& sequence) {
+  return !sequence.request.scores_prompt && !sequence.has_switched();
+}
 
 /// How many, at most: its last token is computed in any case, since it draws the next one.
 /// Where the shelf has that one, it is computed already.
@@ -136,7 +146,7 @@ bool RowQueue::start(Sequence& sequence) {
   if (cache.saved.exists()) cache.prefill_length = cache.saved.first_page * rules_.page_size;
   found_.clear();
   if (prefixes_ != nullptr) {
-    cache.place = prefixes_->begin();
+    cache.place = sequence.has_switched() ? PrefixCache::nowhere() : prefixes_->begin();
     if (adapters_ != nullptr) adapters.content = adapters_->content(sequence);
     const PrefixKey key = prefix_key(sequence);
     while (cache.place.num_pages < max_shared_pages(sequence, rules_.page_size)) {
@@ -194,9 +204,11 @@ void RowQueue::prepare_step() noexcept {
     park(parked);
   }
   if (prefixes_ != nullptr) prefixes_->poll();
-  for (Sequence& sequence : running_) {
+  for (auto next = running_.begin(); next != running_.end();) {
+    Sequence& sequence = *next++;  // which may end
     if (prefixes_ != nullptr) take_prefix(sequence);
     restore(sequence);
+    switch_due(sequence);
   }
 }
 
@@ -230,25 +242,30 @@ Sequences::iterator RowQueue::next_to_park() noexcept {
 /// What the sequence has drawn stays, also what a step in flight draws. The prefix cache keeps its
 /// pages until others need them.
 void RowQueue::park(Sequences::iterator place) noexcept {
+  RowCache& cache = place->cache;
   save(*place);
+  if (place->has_switched() && !cache.saved.exists()) return fail(*place, kNoCopy);
+  cache.num_before_parking = std::max(cache.num_before_parking, cache.num_cached);
   free_pages(*place);
   place->adapters.weights.clear();
   place->adapters.slot = kNoAdapter;
-  place->cache.was_parked = true;
+  cache.was_parked = true;
   ++counts_.parkings;
   ++num_parked_;
   waiting_.add(running_, place);
 }
 
 /// What the prefix cache does not have of a sequence that has drawn tokens goes to the shelf, where
-/// there is room: with it the sequence goes on without decoding them again. What it has there since
-/// it was parked before stays.
+/// there is room: with it the sequence goes on without decoding them again. So does all of one
+/// whose adapters were switched, which cannot be computed again. What it has there since it was
+/// parked before stays.
 void RowQueue::save(Sequence& sequence) noexcept {
   RowCache& cache = sequence.cache;
   if (cache.saved.is_restoring) shelf_->break_off(cache.saved.id);
   cache.saved.is_restoring = false;
   const bool has_drawn = cache.num_cached > sequence.request.prompt_tokens;
-  if (shelf_ == nullptr || !rules_.has_two_paths || !has_drawn || cache.saved.exists()) return;
+  const bool is_needed = sequence.has_switched() || (rules_.has_two_paths && has_drawn);
+  if (shelf_ == nullptr || !is_needed || cache.saved.exists()) return;
   const bool has_entries = prefixes_ != nullptr && prefixes_->is_valid(cache.place);
   const int64_t first = has_entries ? cache.place.num_pages : 0;
   const int64_t count = pages_for(cache.num_cached, rules_.page_size) - first;
@@ -269,6 +286,7 @@ void RowQueue::restore(Sequence& sequence) noexcept {
     saved.is_restoring = shelf_->begin_restore(saved.id, to);
   }
   if (!saved.is_restoring) {
+    if (sequence.has_switched()) return fail(sequence, kNoCopy);
     cache.pages.shrink_to(saved.first_page);
     cache.prefill_length = sequence.request.prompt_tokens;
     return drop_saved(sequence);

@@ -28,7 +28,8 @@ namespace heddle {
 /// these and the others the youngest: the ones submitted last, or, with Rules::has_tenants, the
 /// ones that started last, whoever's they are. The oldest of those that are not paused is never
 /// parked, so every request finishes. Where tokens are drawn on a path of their own, the shelf has
-/// the pages of parked requests that the prefix cache does not have, if there is room.
+/// the pages of parked requests that the prefix cache does not have, if there is room; of one whose
+/// adapters have been switched it has all in any case, or the request ends with an error.
 class RowQueue {
  public:
   /// What requests need besides pages.
@@ -106,6 +107,11 @@ class RowQueue {
   void add_computed(Sequence& sequence, int64_t end) noexcept;
   /// A token was drawn for the request.
   void charge_token(const Sequence& sequence) noexcept { waiting_.charge(sequence, 1); }
+  /// Requests with the adapter `from` go on with `to`: those that wait begin with it, those that
+  /// run compute their next token with it, and those that were parked do so once they have the keys
+  /// and values again that they had. `to` is resident, and makes the same of a request's tokens.
+  void switch_adapter(const std::shared_ptr<KnownAdapter>& from,
+                      const std::shared_ptr<KnownAdapter>& to) noexcept;
   /// A paused request takes no part in steps.
   void set_paused(Sequence& sequence, bool is_paused) noexcept;
 
@@ -126,6 +132,10 @@ class RowQueue {
   [[nodiscard]] bool reserve_next(Sequence& sequence) noexcept;
   [[nodiscard]] Sequences::iterator next_to_park() noexcept;
   void park(Sequences::iterator place) noexcept;
+  void set_next_adapter(Sequence& sequence, const std::shared_ptr<KnownAdapter>& from,
+                        const std::shared_ptr<KnownAdapter>& to) noexcept;
+  void switch_due(Sequence& sequence) noexcept;
+  void begin_next_adapters(Sequence& sequence);
   void save(Sequence& sequence) noexcept;
   void restore(Sequence& sequence) noexcept;
   void drop_saved(Sequence& sequence) noexcept;

@@ -64,6 +64,7 @@ void schedule_step(StepSchedule& step, Sequences& running, const StepBounds& bou
       int64_t count =
           (decodes ? std::min(cache.num_cached + 1, sequence.num_tokens()) : cache.prefill_length) -
           cache.num_cached;
+      count = std::min(count, sequence.num_before_switch() - cache.num_cached);
       if (!decodes && count > 1) {
         count = std::min(count, chunk);
         chunk -= count;

@@ -47,8 +47,9 @@ struct StepBounds {
 /// Schedules the next step of the running sequences, without allocating. A sequence that decodes,
 /// and one that has a single token of its prompt left, always takes part; all other prompts share
 /// the chunk in the order of the sequences, but for those that await a page. A sequence whose drawn
-/// tokens are computed again, since it was parked, decodes them one by one. One that has grown
-/// beyond recompute_above is prefilled anew.
+/// tokens are computed again, since it was parked, decodes them one by one. One whose adapters are
+/// about to change computes nothing beyond that token. One that has grown beyond recompute_above is
+/// prefilled anew.
 void schedule_step(StepSchedule& step, Sequences& running, const StepBounds& bounds);
 
 [[nodiscard]] constexpr int64_t pages_for(int64_t num_tokens, int64_t page_size) {

@@ -67,6 +67,7 @@ struct RowCache {
   bool awaits_page = false;    // its next page is computed by another sequence, or being copied
   bool has_run = false;        // in a step, since it was admitted
   bool was_parked = false;
+  int64_t num_before_parking = 0;  // tokens whose keys and values it had when it was parked
   SavedRow saved{};
 };
 
@@ -76,6 +77,9 @@ struct RowAdapters {
 
   std::vector<std::shared_ptr<KnownAdapter>> holds{};  // none: the base model
   std::shared_ptr<KnownAdapter> of_text{};             // of a merge: the first of those it is of
+  // That it goes on with, in place of `holds`, once it has all keys and values that it had when it
+  // was parked; none: it keeps them.
+  std::vector<std::shared_ptr<KnownAdapter>> next{};
   // Slots and scales of a sequence that has a list of adapters, or one with another scale than 1;
   // else empty. The slots are set at admission.
   std::vector<model::AdapterUse> uses{};
@@ -122,6 +126,13 @@ struct Sequence {
   [[nodiscard]] int64_t num_tokens() const { return std::ssize(tokens) + cache.num_pending; }
   /// Whether the next tokens to compute were drawn, and are none of the (re)prefill.
   [[nodiscard]] bool decodes() const { return cache.num_cached >= cache.prefill_length; }
+  /// Tokens that it computes before its adapters change, which they do at once where it has these.
+  [[nodiscard]] int64_t num_before_switch() const {
+    return adapters.next.empty() ? std::numeric_limits<int64_t>::max() : cache.num_before_parking;
+  }
+  /// Whether adapters that it no longer has made some of its keys and values: these are in no
+  /// cache, and cannot be computed again.
+  [[nodiscard]] bool has_switched() const { return !answer.completion.adapter_switches.empty(); }
   /// Whether steps that compute its prompt score it.
   [[nodiscard]] bool is_scoring() const {
     return request.scores_prompt && answer.completion.token_ids.empty();

@@ -52,10 +52,11 @@ class EngineThread {
   /// Prepares an adapter of a folder or in memory in the thread of the caller, and gives it its
   /// name by `call`: in place of the one that has it where `may_replace`.
   template <class Source>
-  AdapterInfo load_adapter(const std::string& name, const Source& source, bool may_replace) {
+  AdapterInfo load_adapter(const std::string& name, const Source& source, bool may_replace,
+                           RunningRequests running = RunningRequests::kFinish) {
     const auto adapter = std::make_shared<PreparedAdapter>(prepare_adapter(source));
     return call([&](Engine& engine) {
-      return may_replace ? engine.replace_adapter(name, std::move(*adapter))
+      return may_replace ? engine.replace_adapter(name, std::move(*adapter), running)
                          : engine.add_adapter(name, std::move(*adapter));
     });
   }

@@ -119,13 +119,17 @@ inline double gate_of(GateActivation activation, double x) {
   return NAN;
 }
 
-/// The residual after all layers, of each token.
-inline std::vector<Values> hidden_states(const Llama& m, const std::vector<int32_t>& tokens) {
-  const DecoderConfig& c = m.config;
+/// The residual after all layers, of each token: token t is computed with the weights of models[t],
+/// which are of one shape, over the keys and values of those before it.
+inline std::vector<Values> hidden_states(const std::vector<const Llama*>& models,
+                                         const std::vector<int32_t>& tokens) {
+  const DecoderConfig& c = models.front()->config;
   const auto hidden = static_cast<size_t>(c.hidden_size);
-  std::vector<std::vector<Values>> keys(m.layers.size()), values(m.layers.size());
+  const size_t num_layers = models.front()->layers.size();
+  std::vector<std::vector<Values>> keys(num_layers), values(num_layers);
   std::vector<Values> states;
   for (size_t t = 0; t < tokens.size(); ++t) {
+    const Llama& m = *models[t];
     Values x(hidden);
     for (size_t i = 0; i < hidden; ++i) {
       x[i] = m.embedding[static_cast<size_t>(tokens[t]) * hidden + i] * double{c.embedding_scale};
@@ -134,7 +138,7 @@ inline std::vector<Values> hidden_states(const Llama& m, const std::vector<int32
       if (c.norm_after) delta = normed(c, delta, post_norm);
       for (size_t i = 0; i < hidden; ++i) x[i] += double{c.residual_scale} * delta[i];
     };
-    for (size_t l = 0; l < m.layers.size(); ++l) {
+    for (size_t l = 0; l < num_layers; ++l) {
       const Layer& layer = m.layers[l];
       const auto project = [&](int slice, const Values& in) {
         Values y = matvec(layer.projection[slice], in);
@@ -167,6 +171,10 @@ inline std::vector<Values> hidden_states(const Llama& m, const std::vector<int32
     states.push_back(std::move(x));
   }
   return states;
+}
+
+inline std::vector<Values> hidden_states(const Llama& m, const std::vector<int32_t>& tokens) {
+  return hidden_states(std::vector(tokens.size(), &m), tokens);
 }
 
 inline Values logits_of(const Llama& m, const Values& state) {

@@ -82,6 +82,7 @@ void OpenAiForm::add_end(const Completion& completion, JsonObject& choice) {
   choice["finish_reason"] = finish_word(completion);
   choice["stop_reason"] = stop_reason(completion);
   if (!completion.adapter_digest.empty()) choice["adapter_digest"] = completion.adapter_digest;
+  add_switches(completion, choice);
 }
 
 void OpenAiForm::add_ids(const Completion& completion, JsonObject& choice) const {

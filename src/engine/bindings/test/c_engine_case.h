@@ -47,6 +47,11 @@ inline void take(const heddle_engine_event& event, Answer& answer) {
   copy(to.prompt_top_logprobs, event.prompt_top_logprobs, event.num_prompt_top_logprobs);
   answer.completion.prompt_tokens = event.prompt_tokens;
   answer.completion.cached_tokens = event.cached_tokens;
+  to.earlier_digests = text_of(event.earlier_digests);
+  for (size_t i = 0; i < event.num_adapter_switches; ++i) {
+    const heddle_adapter_switch& each = event.adapter_switches[i];
+    to.adapter_switches.push_back({.position = each.position, .token = each.token});
+  }
   answer.completion.error = text_of(event.error);
   answer.error_code = event.error_code;
   EXPECT_EQ(answer.error_code != HEDDLE_ERROR_NONE, answer.reason == HEDDLE_FINISH_ERROR);
