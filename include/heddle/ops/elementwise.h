@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "heddle/core/context.h"
 #include "heddle/core/tensor_view.h"
 
@@ -28,5 +30,15 @@ void soft_cap(const ExecContext& ctx, TensorView x, float cap);
 ///   y [num_tokens, width] f16|bf16, x [num_tokens, width] f32; last axes without gaps, rows of any
 ///   stride, not in the same memory
 void round_to(const ExecContext& ctx, TensorView y, ConstTensorView x);
+
+/// Where the sum of rows starts.
+enum class SumStart : uint8_t { kZero, kSum };
+
+/// sum[j] = start + x[0, j] + x[1, j] + ..., added one after the other in f32, each addition
+/// rounded once, where start is 0 or the old sum[j]. So sums of rows [0, m) and then [m, n) have
+/// the bits of the sum of all n: mean pooling of a prompt that is computed in chunks.
+///   sum [width] f32, x [num_rows, width] f32|f16|bf16; last axes without gaps, rows of any stride;
+///   not in the same memory
+void sum_rows(const ExecContext& ctx, TensorView sum, ConstTensorView x, SumStart start);
 
 }  // namespace heddle

@@ -1,5 +1,6 @@
 #include "heddle/ops/elementwise.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "heddle/config.h"
@@ -97,6 +98,39 @@ void round_to(const ExecContext& ctx, TensorView y, ConstTensorView x) {
         [](T* to, const float* x, int64_t n) { cpu::elementwise::round_to(to, x, n); },
         [&] { cuda::elementwise::round_to(ctx, p, y.dtype()); });
   });
+}
+
+void sum_rows(const ExecContext& ctx, TensorView sum, ConstTensorView x, SumStart start) {
+  check_device(ctx, {{"sum", sum}, {"x", x}});
+  Dim rows("num_rows"), width("width");
+  check_shape("x", x, {&rows, &width});
+  check_shape("sum", sum, {&width});
+  check_dtype("sum", sum, {DType::kFloat32});
+  check_dtype("x", x, {DType::kFloat32, DType::kFloat16, DType::kBFloat16});
+  check_unit_stride("sum", sum);
+  check_unit_stride("x", x);
+  const bool from_zero = start == SumStart::kZero;
+  if (ctx.device.type == DeviceType::kCpu) {
+    dispatch_dtype<float, half, bfloat16>(x.dtype(), "sum_rows", [&]<class T>() {
+      cpu::for_row_tasks(ctx, 1, width.value(), [&](int64_t /*row*/, int64_t begin, int64_t end) {
+        float* const to = sum.data<float>() + begin;
+        if (from_zero) std::fill_n(to, end - begin, 0.0f);
+        cpu::elementwise::sum_rows(to, x.data<T>() + begin, x.stride(0), rows.value(), end - begin);
+      });
+    });
+  } else if constexpr (kWithCuda) {
+    const ScopedOperation operation("sum_rows");
+    cuda::elementwise::sum_rows(ctx,
+                                {.sum = sum.data<float>(),
+                                 .x = x.raw(),
+                                 .stride = x.stride(0),
+                                 .num_rows = rows.value(),
+                                 .width = width.value(),
+                                 .from_zero = from_zero},
+                                x.dtype());
+  } else {
+    throw_error(ErrorCode::kUnsupported, "sum_rows: built without CUDA");
+  }
 }
 
 }  // namespace heddle

@@ -67,6 +67,38 @@ HWY_INLINE void round_all(T* y, const float* x, int64_t n) {
   }
 }
 
+/// A vector of columns at a time, so that their sums stay in a register.
+template <class T>
+HWY_INLINE void sum_all(float* sum, const T* x, int64_t stride, int64_t num_rows, int64_t n) {
+  const hn::CappedTag<float, 16> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    auto sums = hn::LoadU(d, sum + i);
+    for (int64_t row = 0; row < num_rows; ++row) {
+      sums = hn::Add(sums, load_f32(d, x + row * stride + i));
+    }
+    hn::StoreU(sums, d, sum + i);
+  }
+  if (i == n) return;
+  const size_t left = size_t(n - i);
+  auto sums = load_f32_n(d, sum + i, left);
+  for (int64_t row = 0; row < num_rows; ++row) {
+    sums = hn::Add(sums, load_f32_n(d, x + row * stride + i, left));
+  }
+  store_f32_n(d, sums, sum + i, left);
+}
+
+void sum_rows_of_float(float* sum, const float* x, int64_t stride, int64_t num_rows, int64_t n) {
+  sum_all(sum, x, stride, num_rows, n);
+}
+void sum_rows_of_half(float* sum, const half* x, int64_t stride, int64_t num_rows, int64_t n) {
+  sum_all(sum, x, stride, num_rows, n);
+}
+void sum_rows_of_bfloat16(float* sum, const bfloat16* x, int64_t stride, int64_t num_rows,
+                          int64_t n) {
+  sum_all(sum, x, stride, num_rows, n);
+}
 void round_to_half(half* y, const float* x, int64_t n) { round_all(y, x, n); }
 void round_to_bfloat16(bfloat16* y, const float* x, int64_t n) { round_all(y, x, n); }
 void scale(float* x, int64_t n, float factor) { transform(x, n, Scaled{factor}); }
@@ -82,12 +114,24 @@ HWY_EXPORT(scale);
 HWY_EXPORT(soft_cap);
 HWY_EXPORT(round_to_half);
 HWY_EXPORT(round_to_bfloat16);
+HWY_EXPORT(sum_rows_of_float);
+HWY_EXPORT(sum_rows_of_half);
+HWY_EXPORT(sum_rows_of_bfloat16);
 void add(float* x, const float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(add)(x, y, n); }
 void scale(float* x, int64_t n, float factor) { HWY_DYNAMIC_DISPATCH(scale)(x, n, factor); }
 void soft_cap(float* x, int64_t n, float cap) { HWY_DYNAMIC_DISPATCH(soft_cap)(x, n, cap); }
 void round_to(half* y, const float* x, int64_t n) { HWY_DYNAMIC_DISPATCH(round_to_half)(y, x, n); }
 void round_to(bfloat16* y, const float* x, int64_t n) {
   HWY_DYNAMIC_DISPATCH(round_to_bfloat16)(y, x, n);
+}
+void sum_rows(float* sum, const float* x, int64_t stride, int64_t num_rows, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(sum_rows_of_float)(sum, x, stride, num_rows, n);
+}
+void sum_rows(float* sum, const half* x, int64_t stride, int64_t num_rows, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(sum_rows_of_half)(sum, x, stride, num_rows, n);
+}
+void sum_rows(float* sum, const bfloat16* x, int64_t stride, int64_t num_rows, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(sum_rows_of_bfloat16)(sum, x, stride, num_rows, n);
 }
 }  // namespace heddle::cpu::elementwise
 #endif

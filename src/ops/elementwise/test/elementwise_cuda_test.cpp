@@ -10,6 +10,7 @@
 #include "device_mirror.h"
 #include "ops/elementwise/test/elementwise_ref.h"
 #include "ops/elementwise/test/round_to_test_body.h"
+#include "ops/elementwise/test/sum_rows_test_body.h"
 #include "poison.h"
 #include "random.h"
 #include "small_sizes.h"
@@ -87,6 +88,17 @@ TEST_F(ElementwiseCuda, RoundToRoundsOnce) {
   for (int round = 0; round < small_or(6, 60); ++round) {
     check_round_to<half>(cuda_context(), round % 2 == 0 ? between_guards : flush);
     check_round_to<bfloat16>(cuda_context(), round % 2 == 0 ? between_guards : flush);
+    ASSERT_FALSE(HasFailure()) << "round " << round;
+  }
+}
+
+TEST_F(ElementwiseCuda, SumRowsAddsOneRowAfterTheOther) {
+  DeviceMirror between_guards, flush(DeviceMirror::Guards::kFlush);
+  for (int round = 0; round < small_or(6, 60); ++round) {
+    DeviceMirror& on = round % 2 == 0 ? between_guards : flush;
+    check_sum_rows<float>(cuda_context(), on);
+    check_sum_rows<half>(cuda_context(), on);
+    check_sum_rows<bfloat16>(cuda_context(), on);
     ASSERT_FALSE(HasFailure()) << "round " << round;
   }
 }

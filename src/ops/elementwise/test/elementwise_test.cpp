@@ -15,6 +15,7 @@
 #include "mirror.h"
 #include "ops/elementwise/test/elementwise_ref.h"
 #include "ops/elementwise/test/round_to_test_body.h"
+#include "ops/elementwise/test/sum_rows_test_body.h"
 #include "poison.h"
 #include "random.h"
 
@@ -164,6 +165,41 @@ void check_round_to() {
 TEST(RoundTo, EqualsOneRoundingOnEveryTargetAndTouchesNothingElse) {
   check_round_to<half>();
   check_round_to<bfloat16>();
+}
+
+template <class T>
+void check_sum_rows() {
+  for (const int64_t target : testing::cpu_targets()) {
+    SCOPED_TRACE(testing::cpu_target_name(target));
+    const testing::ScopedCpuTarget scoped(target);
+    testing::Mirror here;
+    for (int round = 0; round < 10; ++round) {
+      ThreadPool pool(static_cast<int>(testing::random_int(1, 3)));
+      ExecContext ctx;
+      ctx.threads = &pool;
+      testing::check_sum_rows<T>(ctx, here);
+    }
+  }
+}
+
+TEST(SumRows, AddsOneRowAfterTheOtherOnEveryTargetAndTouchesNothingElse) {
+  check_sum_rows<float>();
+  check_sum_rows<half>();
+  check_sum_rows<bfloat16>();
+}
+
+TEST(SumRows, NamesWhatIsWrong) {
+  std::vector<float> x(12), sum(4);
+  std::vector<half> h(12);
+  const auto message = [&](TensorView a, ConstTensorView b) {
+    return testing::message_of([&] { sum_rows({}, a, b, SumStart::kZero); });
+  };
+  const TensorView to = host_view(sum.data(), {4});
+  EXPECT_EQ(message(to, host_view(x.data(), {3, 4})), "no error");
+  EXPECT_EQ(message(to, host_view(x.data(), {4, 3})), "sum.size(0) is 4, expected width = 3");
+  EXPECT_EQ(message(host_view(h.data(), {4}), host_view(x.data(), {3, 4})),
+            "sum is f16, supported: f32");
+  EXPECT_EQ(message(to, host_view(x.data(), {12})), "x has rank 1, expected 2");
 }
 
 TEST(RoundTo, NamesWhatIsWrong) {
