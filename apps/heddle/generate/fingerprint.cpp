@@ -72,12 +72,9 @@ std::string hash_of_adapter(const std::string& folder) {
     hash.add_file(folder, 0, std::numeric_limits<int64_t>::max());
     return hash.digits();
   }
-  for (const char* name : {"/adapter_config.json", "/adapter_model.safetensors"}) {
-    hash.add(name);
-    hash.add_file(folder + name, 0, std::numeric_limits<int64_t>::max());
-  }
-  for (const char* name : {"/tokenizer.json", "/tokenizer_config.json", "/special_tokens_map.json",
-                           "/chat_template.jinja"}) {
+  for (const char* name : {"/adapter_config.json", "/adapter_model.safetensors",
+                           "/adapters.safetensors", "/tokenizer.json", "/tokenizer_config.json",
+                           "/special_tokens_map.json", "/chat_template.jinja"}) {
     if (!std::filesystem::exists(folder + name)) continue;
     hash.add(name);
     hash.add_file(folder + name, 0, std::numeric_limits<int64_t>::max());

@@ -10,8 +10,8 @@ namespace heddle {
 /// What an adapter changes at one place of the model.
 struct AdapterSite {
   std::string module;  // as PEFT names it: "model.layers.3.self_attn.q_proj", "lm_head"
-  /// "lora": W + scale B A; "dora": its rows brought to lengths of their own; "weight": a matrix in
-  /// the place of W; "rows": rows of W for some tokens.
+  /// "lora": W + scale B A; "dora": its rows at lengths of their own; "ia3": scaled; "weight": one
+  /// in the place of W; "rows": rows of W for some tokens.
   std::string kind;
   int64_t rank = 0;   // of "lora" and "dora"
   float scale = 0;    // alpha / rank, or alpha / sqrt(rank)

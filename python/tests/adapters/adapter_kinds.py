@@ -1,4 +1,7 @@
-"""Every kind of LoRA adapter that PEFT writes, and a mistake in each one's formula: what test_adapter_kinds.py compares heddle with."""
+"""Every kind of LoRA adapter that PEFT writes, and a mistake in each one's formula: what test_adapter_kinds.py compares heddle with.
+
+Other methods and the files of other trainers are in adapter_methods.py; every_kind.py has all.
+"""
 
 from __future__ import annotations
 
@@ -13,28 +16,42 @@ from unittest import mock
 from family_models import ON_CPU
 
 LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj"]
+METHOD_PARTS = {"hada_": 0.4, "vera_lambda_": 0.6, "randlora_lambda": 0.02}  # and the deviation of random values
 WRONG_SCALE = 1.1 if ON_CPU else 1.5  # whose effect is above the tolerance
 PATTERNS = {"rank_pattern": {"o_proj": 5}, "alpha_pattern": {"v_proj": 7}}
 
 Mistake = Callable[[Any], contextlib.AbstractContextManager[None]]
 
 
+def always(model: Any) -> bool:
+    return True
+
+
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """Options of peft.LoraConfig, and mistakes in what PEFT makes of them, each of which the comparison must see."""
+    """Options of a configuration of PEFT's, and mistakes in what PEFT makes of them, each of which the comparison must see."""
 
     name: str
     options: dict[str, Any]
     mistakes: dict[str, Mistake]
-    merges: Callable[[Any], bool] = lambda model: True  # whether PEFT merges it into the model
-    needs: Callable[[Any], bool] = lambda model: True
+    merges: Callable[[Any], bool] = always  # whether PEFT merges it into the model
+    needs: Callable[[Any], bool] = always
     more_tokens: int = 0  # than the base model has
     converts: bool = False  # PEFT saves what the adapter has learnt as LoRA for the base model
     finds_base: bool = False  # what PEFT saves is whole only where it finds the base model on disk, and so sees the resize
+    config: str = "LoraConfig"
+    prepare: Callable[[Any, Any], None] | None = None  # what the initialisation needs: (model, configuration)
+    form: Callable[[pathlib.Path], None] | None = None  # rewrites what PEFT saved as another trainer writes it
 
     @property
     def invocation(self) -> list[int]:
         return self.options.get("alora_invocation_tokens", [])
+
+    @property
+    def has_vocabulary(self) -> bool:
+        """Whether PEFT may save it otherwise where it finds the base model on disk."""
+        named = [*self.options.get("target_modules", []), *self.options.get("modules_to_save", [])]
+        return bool(self.more_tokens) or bool({"embed_tokens", "lm_head"} & set(named)) or "trainable_token_indices" in self.options
 
 
 def parameters(model: Any, part: str) -> list[Any]:
@@ -90,6 +107,10 @@ def is_untied(model: Any) -> bool:
     return not model.config.tie_word_embeddings
 
 
+def is_tied(model: Any) -> bool:
+    return not is_untied(model)
+
+
 def never(model: Any) -> bool:
     return False
 
@@ -130,7 +151,24 @@ DORA = {
     "norm": replace("lora.dora.DoraLinearLayer.get_weight_norm", norm_of_the_base),
 }
 VOCABULARY = ["embed_tokens", "lm_head"]
-KINDS = [
+
+
+def lora(name: str, **options: Any) -> Kind:
+    """LoRA on all linear layers with these options besides."""
+    return Kind(name, {"target_modules": LINEAR} | options, {"scale": scaled("lora_B")})
+
+
+def take_gradients(model: Any, config: Any) -> None:
+    """What LoRA-GA begins with: gradients of one step."""
+    import peft
+    import torch
+
+    config.lora_ga_config = peft.LoraGAConfig()
+    tokens = torch.arange(3, 19)[None]
+    peft.preprocess_loraga(model, config, lambda: model(input_ids=tokens, labels=tokens).loss.backward())
+
+
+LORA_KINDS = [
     Kind("LoRA", {"target_modules": LINEAR} | PATTERNS, {"scale": scaled("lora_B")}),
     Kind("DoRA", {"target_modules": LINEAR, "use_dora": True} | PATTERNS, DORA),
     Kind("DoRA, bias", {"target_modules": LINEAR, "use_dora": True, "use_rslora": True},
@@ -176,9 +214,46 @@ KINDS = [
     Kind("bias of layers, DoRA", {"target_modules": LINEAR, "bias": "all", "use_dora": True},
          {"bias": change("base_layer.bias", lambda b: b * 0)}, needs=has_bias),
     Kind("PiSSA", {"target_modules": LINEAR, "init_lora_weights": "pissa"}, {"scale": scaled("lora_B")}, converts=True),
+    Kind("PiSSA, niter", {"target_modules": LINEAR, "init_lora_weights": "pissa_niter_2"}, {"scale": scaled("lora_B")}, converts=True),
     Kind("OLoRA", {"target_modules": LINEAR, "init_lora_weights": "olora"}, {"scale": scaled("lora_B")}, converts=True),
+    Kind("LoRA-GA", {"target_modules": LINEAR, "init_lora_weights": "lora_ga"}, {"scale": scaled("lora_B")}, converts=True,
+         prepare=take_gradients),
     Kind("aLoRA", {"target_modules": LINEAR + ["lm_head"], "alora_invocation_tokens": [11, 3, 12]}, ALORA, never),
     Kind("aLoRA, lora_bias", {"target_modules": LINEAR, "alora_invocation_tokens": [9, 13], "lora_bias": True}, ALORA, never),
+    Kind("aLoRA, use_rslora, patterns", {"target_modules": LINEAR, "alora_invocation_tokens": [9, 13], "use_rslora": True} | PATTERNS,
+         ALORA, never),
+    lora("r", r=40),
+    lora("lora_alpha", lora_alpha=7.5),
+    lora("use_rslora", use_rslora=True),
+    lora("use_rslora, patterns", use_rslora=True, **PATTERNS),
+    lora("rank_pattern", rank_pattern={r"^model\.layers\.0\.mlp\..*": 2, "layers.1.self_attn.o_proj": 5, "o_proj": 4}),
+    lora("alpha_pattern", alpha_pattern={"down_proj": 9, r"layers\.[12]\..*proj": 2.5}),
+    lora("target_modules: an expression", target_modules=r".*layers\.[02]\..*(v_proj|qkv_proj|down_proj)"),
+    lora("target_modules: all-linear", target_modules="all-linear"),
+    lora("exclude_modules", exclude_modules=["k_proj", "qkv_proj", "up_proj"]),
+    lora("exclude_modules: an expression", exclude_modules=r".*layers\.1\..*"),
+    lora("layers_to_transform: one", layers_to_transform=1),
+    lora("layers_pattern", layers_to_transform=[0, 1], layers_pattern="layers"),
+    lora("lora_dropout", lora_dropout=0.4),
+    lora("fan_in_fan_out", fan_in_fan_out=True),
+    lora("init_lora_weights: false", init_lora_weights=False),
+    lora("init_lora_weights: gaussian", init_lora_weights="gaussian"),
+    lora("init_lora_weights: orthogonal", init_lora_weights="orthogonal", r=4),
+    lora("EVA", init_lora_weights="eva"),
+    lora("MiCA", init_lora_weights="mica"),
+    lora("VeLoRA", velora_config={"num_groups": 4}),
+    Kind("DoRA, use_rslora, patterns", {"target_modules": LINEAR, "use_dora": True, "use_rslora": True} | PATTERNS, DORA),
+    Kind("DoRA, some layers", {"target_modules": LINEAR, "use_dora": True, "layers_to_transform": [1]}, DORA),
+    Kind("DoRA, modules_to_save", {"target_modules": LINEAR, "use_dora": True, "modules_to_save": ["lm_head"]},
+         DORA | {"head": scaled("lm_head.modules_to_save")}, is_untied),
+    Kind("DoRA, trainable_token_indices", {"target_modules": LINEAR, "use_dora": True, "trainable_token_indices": [7, 4, 40]},
+         DORA | {"order": change("trainable_tokens_delta", lambda rows: rows.roll(1, 0))}),
+    Kind("lora_bias, use_rslora", {"target_modules": LINEAR, "lora_bias": True, "use_rslora": True},
+         {"none": change("lora_B.default.bias", lambda b: b * 0)}, merges=never),
+    Kind("bias of layers, use_rslora", {"target_modules": LINEAR, "bias": "lora_only", "use_rslora": True},
+         {"bias": change("base_layer.bias", lambda b: b * 0)}, needs=has_bias),
+    Kind("embedding, ensure_weight_tying", {"target_modules": ["embed_tokens", "o_proj"], "ensure_weight_tying": True},
+         {"scale": scaled("lora_embedding_B")}, never, needs=is_tied),
 ]
 
 
@@ -192,10 +267,13 @@ def make(model: Any, kind: Kind, folder: pathlib.Path, seed: int, found: pathlib
     import torch
 
     torch.manual_seed(seed)
-    config = peft.LoraConfig(**({"r": 3, "lora_alpha": 4, "task_type": "CAUSAL_LM"} | kind.options))
+    plain = {"r": 3, "lora_alpha": 4} if kind.config == "LoraConfig" else {}
+    config = getattr(peft, kind.config)(**({"task_type": "CAUSAL_LM"} | plain | copy.deepcopy(kind.options)))
     base = copy.deepcopy(model)
     if kind.more_tokens:
         base.resize_token_embeddings(model.config.vocab_size + kind.more_tokens, mean_resizing=False)
+    if kind.prepare is not None:
+        kind.prepare(base, config)
     adapted = peft.get_peft_model(base, config).eval()
     if kind.converts:
         adapted.peft_config["default"].init_lora_weights = True  # so that it is saved as it is
@@ -207,14 +285,22 @@ def make(model: Any, kind: Kind, folder: pathlib.Path, seed: int, found: pathlib
                 values.mul_(1 + torch.randn_like(values) * 0.3)
             elif kind.converts and "lora_" in name:
                 values.add_(torch.randn_like(values) * 0.2)
+            elif "ia3_l" in name:
+                values.copy_(1 + torch.randn_like(values) * 0.3)
+            elif "randlora_gamma" in name:
+                values.mul_(1 + torch.randn_like(values) * 0.3)
+            elif any(part in name for part in METHOD_PARTS):
+                values.copy_(torch.randn_like(values) * METHOD_PARTS[next(part for part in METHOD_PARTS if part in name)])
             elif "lora_" in name:
                 values.copy_(torch.randn_like(values) * 0.2)
-            elif "bias" in kind.options and name.endswith("base_layer.bias"):
+            elif kind.options.get("bias", "none") != "none" and name.endswith("base_layer.bias"):
                 values.add_(torch.randn_like(values) * 0.5)
             elif "modules_to_save" in name or "trainable_tokens" in name:
                 values.add_(torch.randn_like(values) * 0.3)
     convert = {"path_initial_model_for_weight_conversion": str(folder / "start")} if kind.converts else {}
     adapted.save_pretrained(folder, **convert)
+    if kind.form is not None:
+        kind.form(folder)
     if found is not None and not kind.converts:
         adapted.peft_config["default"].base_model_name_or_path = str(found)
         adapted.save_pretrained(found_name(folder))

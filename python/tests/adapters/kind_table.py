@@ -9,7 +9,8 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from adapter_kinds import KINDS
+from adapter_refusals import REFUSALS
+from every_kind import KINDS
 from family_models import CASES, make_model
 
 PAGE = pathlib.Path(__file__).parents[3] / "docs" / "adapters.md"
@@ -27,12 +28,20 @@ def families_of_kinds() -> dict[str, dict[str, bool]]:
     return found
 
 
+def families_of(of_kind: dict[str, bool]) -> str:
+    missing = sorted(family for family, has in of_kind.items() if not has)
+    return f"all but {', '.join(missing)}" if missing else "all"
+
+
 def table() -> str:
-    found = families_of_kinds()
-    families = sorted(next(iter(found.values())))
-    lines = [["kind", *families], ["---"] * (len(families) + 1)]
-    lines += [[kind, *("yes" if of_kind[family] else "-" for family in families)] for kind, of_kind in found.items()]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    kinds_by_families: dict[str, list[str]] = {}
+    for kind, of_kind in families_of_kinds().items():
+        kinds_by_families.setdefault(families_of(of_kind), []).append(kind)
+    lines = ["| kinds that equal PEFT | in models of |", "| --- | --- |"]
+    lines += [f"| {'; '.join(kinds)} | {families} |" for families, kinds in kinds_by_families.items()]
+    lines += ["", "| kinds that are refused by name | in models of |", "| --- | --- |",
+              f"| {'; '.join(refusal.name for refusal in REFUSALS)} | all |"]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def page_with(page: str, fresh: str) -> str:

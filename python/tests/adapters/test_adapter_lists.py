@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from adapter_kinds import KINDS, WRONG_SCALE, make
+from adapter_kinds import LORA_KINDS, WRONG_SCALE, make
 from family_models import VOCAB
 from frameworks import TORCH_WANTED
 from test_adapter_kinds import IS_WHOLE, MODELS, logits_of, make_base
@@ -34,7 +34,7 @@ class Joined:
         import peft
 
         base, path = make_base(name, folder, seed)
-        kinds = {kind.name: kind for kind in KINDS}
+        kinds = {kind.name: kind for kind in LORA_KINDS}
         options: list[str] = []
         self.model: Any = None
         for number, (part, kind) in enumerate(PARTS.items()):

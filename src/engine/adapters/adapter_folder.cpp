@@ -17,13 +17,20 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kWeightFile = "/adapter_model.safetensors";
+constexpr const char* kMlxWeightFile = "/adapters.safetensors";
 constexpr const char* kTemplates = "/additional_chat_templates";
 /// The files of an adapter's folder that are read.
-constexpr const char* kFiles[] = {"/adapter_config.json", kWeightFile,
-                                  "/tokenizer.json",      "/tokenizer_config.json",
-                                  "/added_tokens.json",   "/special_tokens_map.json",
-                                  "/vocab.json",          "/merges.txt",
-                                  "/chat_template.jinja", kTemplates};
+constexpr const char* kFiles[] = {"/adapter_config.json",
+                                  kWeightFile,
+                                  kMlxWeightFile,
+                                  "/tokenizer.json",
+                                  "/tokenizer_config.json",
+                                  "/added_tokens.json",
+                                  "/special_tokens_map.json",
+                                  "/vocab.json",
+                                  "/merges.txt",
+                                  "/chat_template.jinja",
+                                  kTemplates};
 
 /// Those of them that are read, which may not be there, and the templates that are files of their
 /// own.
@@ -40,6 +47,18 @@ std::vector<std::string> file_paths(const std::string& path) {
   std::ranges::sort(templates);
   paths.insert(paths.end(), templates.begin(), templates.end());
   return paths;
+}
+
+bool holds_weights(const std::string& file) {
+  return file.ends_with(kWeightFile) || file.ends_with(kMlxWeightFile);
+}
+
+/// The file of an adapter's weights: its folder's, or itself.
+std::string weight_file(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return path;
+  const std::string of_mlx = path + kMlxWeightFile;
+  return fs::exists(of_mlx, error) ? of_mlx : path + kWeightFile;
 }
 
 /// Why no adapter of a folder can have this name; null where one can.
@@ -78,8 +97,8 @@ uint64_t digest_of(const std::string& path, const files::FolderBounds& bounds) {
     std::error_code error;
     if (!fs::is_regular_file(name, error) || fs::is_empty(name, error)) continue;
     const files::OpenFile file = files::open_within(name, bounds);
-    std::string text(
-        name.ends_with(kWeightFile) ? std::min(file.size(), kMostOfHeader) : file.size(), '\0');
+    const uint64_t size = holds_weights(name) ? std::min(file.size(), kMostOfHeader) : file.size();
+    std::string text(size, '\0');
     file.read(0, std::as_writable_bytes(std::span(text)));
     for (const std::string& each : {name, text}) {
       digest = digest * 0x9E3779B97F4A7C15u + std::hash<std::string>()(each);
@@ -165,9 +184,7 @@ files::FolderBounds AdapterFolders::bounds_of(const std::string& path) const {
 
 void read_ahead(const std::string& path) noexcept {
   try {
-    std::error_code error;
-    const std::string file = fs::is_directory(path, error) ? path + kWeightFile : path;
-    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int descriptor = ::open(weight_file(path).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) return;
     static_cast<void>(::posix_fadvise(descriptor, 0, 0, POSIX_FADV_WILLNEED));
     ::close(descriptor);

@@ -75,12 +75,13 @@ AdapterStore::Prepared AdapterStore::prepare(const std::string& given) const {
 AdapterStore::Prepared AdapterStore::prepare(const AdapterContent& content) const {
   // The adapter reads bytes that the owner has.
   struct InMemory {
-    explicit InMemory(const AdapterContent& content)
-        : owner(content.owner), adapter(config_of(content), content.safetensors, content.name) {}
+    InMemory(const AdapterContent& content, const model::ModelDims& dims)
+        : owner(content.owner),
+          adapter(config_of(content), content.safetensors, content.name, &dims) {}
     std::shared_ptr<const void> owner;
     model::PeftAdapter adapter;
   };
-  const auto held = std::make_shared<InMemory>(content);
+  const auto held = std::make_shared<InMemory>(content, files_.config().dims());
   AdapterHold known = describe(content.name, {}, held->adapter);
   known->has_files = false;
   known->text = text_of_model_;

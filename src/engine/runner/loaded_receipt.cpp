@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "model/adapters/peft_names.h"
+#include "model/adapters/kinds/peft_names.h"
 #include "model/adapters/receipt/content_fingerprint.h"
 
 namespace heddle {
@@ -13,7 +13,9 @@ using Kind = AdapterPlace::Kind;
 
 AdapterSite site_of(const AdapterPlace& place, const model::LowRank& pair) {
   return {.module = place.name(),
-          .kind = pair.magnitude.is_present() ? "dora" : "lora",
+          .kind = pair.factor.is_present()      ? "ia3"
+                  : pair.magnitude.is_present() ? "dora"
+                                                : "lora",
           .rank = pair.rank,
           .scale = pair.scale,
           .dtype = name(pair.dtype)};

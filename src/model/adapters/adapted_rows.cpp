@@ -136,8 +136,9 @@ double squared_norm(const ExecContext& ctx, const Matrix& weight) {
   return sum;
 }
 
-double squared_dora_delta(const ExecContext& ctx, const Matrix& weight, const LowRank& pair) {
-  const std::vector<float> factors = dora_factors(ctx, weight, pair);
+double squared_scaled_delta(const ExecContext& ctx, const Matrix& weight, const LowRank& pair) {
+  const std::vector<float> factors =
+      pair.factor.is_present() ? pair.factor.floats() : dora_factors(ctx, weight, pair);
   return squared_change(ctx, weight, RowFactors::of_linear(ctx, weight, pair), pair.scale,
                         [&](size_t row, size_t) { return factors[row]; });
 }

@@ -29,9 +29,10 @@ namespace heddle::model {
 
 /// |W|^2.
 [[nodiscard]] double squared_norm(const ExecContext& ctx, const Matrix& weight);
-/// |W' - W|^2, W' the weight of a linear layer, or of the embedding, with DoRA.
-[[nodiscard]] double squared_dora_delta(const ExecContext& ctx, const Matrix& weight,
-                                        const LowRank& pair);
+/// |W' - W|^2, W' the weight of a linear layer with DoRA or a factor, or of the embedding with
+/// DoRA.
+[[nodiscard]] double squared_scaled_delta(const ExecContext& ctx, const Matrix& weight,
+                                          const LowRank& pair);
 [[nodiscard]] double squared_embedding_dora_delta(const ExecContext& ctx, const Matrix& weight,
                                                   const LowRank& pair);
 /// |values - W|^2 over the rows of `values`; those that W does not have count as they are.

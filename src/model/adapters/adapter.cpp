@@ -29,22 +29,25 @@ void check_part(const std::string& path, const char* what, const VocabularyPart&
 }
 
 /// Whether all values are 0 or -0. Reads up to the first that is not.
-bool is_zero(const StoredValues& values) {
+/// Whether all values are this one; true of those that are absent.
+bool are_all(float expected, const StoredValues& values) {
   if (!values.is_present()) return true;
-  bool is_zero = true;
+  bool is_equal = true;
   dispatch_dtype<float, half, bfloat16>(values.dtype, "an adapter", [&]<class T>() {
-    for (int64_t i = 0; is_zero && i < values.num_elements(); ++i) {
+    for (int64_t i = 0; is_equal && i < values.num_elements(); ++i) {
       T value;
       std::memcpy(&value, values.data + i * int64_t{sizeof(T)}, sizeof(T));
-      is_zero = to_float(value) == 0.0f;
+      is_equal = to_float(value) == expected;
     }
   });
-  return is_zero;
+  return is_equal;
 }
+bool is_zero(const StoredValues& values) { return are_all(0.0f, values); }
 
 bool is_zero(const LowRank& pair) {
   const bool has_sum = pair.scale != 0.0f && !is_zero(pair.stored_a()) && !is_zero(pair.stored_b());
-  const bool replaces = pair.magnitude.is_present() || pair.layer_bias.is_present();
+  const bool replaces =
+      pair.magnitude.is_present() || pair.layer_bias.is_present() || !are_all(1.0f, pair.factor);
   return !has_sum && !replaces && (pair.scale == 0.0f || is_zero(pair.bias));
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -34,16 +35,23 @@ struct StoredValues {
 ///   y += scale * (B (A x) + bias)
 /// and with a magnitude m (DoRA), row by row of W,
 ///   y = m / |W + scale * B A| * (W x + scale * B A x) + c
-/// A layer_bias is in the place of c.
+/// A layer_bias is in the place of c. A factor f (IA3) multiplies what comes out, c included:
+///   y = f * (W x + scale * B A x + c)
 struct LowRank {
   int64_t rank = 0, in_features = 0, out_features = 0;
-  float scale = 0.0f;                        // alpha / rank, or alpha / sqrt(rank)
-  DType dtype = DType::kFloat32;             // of both halves: f32, f16 or bf16
-  const std::byte* a = nullptr;              // [rank, in_features], any alignment
-  const std::byte* b = nullptr;              // [out_features, rank], any alignment
-  StoredValues magnitude, bias, layer_bias;  // [out_features], or absent
-  std::string_view a_name{}, b_name{};       // of the tensors
+  float scale = 0.0f;                                        // alpha / rank, or alpha / sqrt(rank)
+  DType dtype = DType::kFloat32;                             // of both halves: f32, f16 or bf16
+  const std::byte* a = nullptr;                              // [rank, in_features], any alignment
+  const std::byte* b = nullptr;                              // [out_features, rank], any alignment
+  StoredValues magnitude{}, bias{}, layer_bias{}, factor{};  // [out_features], or absent
+  std::string_view a_name{}, b_name{};                       // of the tensors
 
+  /// Whether it multiplies the rows of W, each by a factor.
+  [[nodiscard]] bool scales_rows() const { return magnitude.is_present() || factor.is_present(); }
+  /// Those of its vectors that are there and those that are absent.
+  [[nodiscard]] std::array<const StoredValues*, 4> vectors() const {
+    return {&magnitude, &bias, &layer_bias, &factor};
+  }
   [[nodiscard]] StoredValues stored_a() const { return {dtype, rank, in_features, a, a_name}; }
   [[nodiscard]] StoredValues stored_b() const { return {dtype, out_features, rank, b, b_name}; }
 };

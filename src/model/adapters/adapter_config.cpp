@@ -1,6 +1,7 @@
 #include "model/adapters/adapter_config.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -12,7 +13,9 @@
 #include "files/json_tree.h"
 #include "files/json_value.h"
 #include "files/printable.h"
-#include "model/peft_fields.h"
+#include "model/adapters/kinds/mlx_config.h"
+#include "model/adapters/kinds/peft_fields.h"
+#include "model/config/words.h"
 
 namespace heddle::model {
 namespace {
@@ -37,6 +40,8 @@ constexpr const char* kUnsupported[] = {
 // top belongs to those changed weights. PEFT writes true in their place when it converts such an
 // adapter to one for the plain base model.
 constexpr const char* kChangesBase[] = {"pissa", "corda", "olora", "loftq", "lora_ga"};
+// Initialisations that leave the base weights as they are.
+constexpr std::string_view kKeepsBase = "gaussian eva orthogonal mica";
 
 bool is_unset(const Json& value) {
   return value.is_null() || is_bool(value, false) || is_text(value, "") ||
@@ -50,25 +55,21 @@ class ConfigReader {
   ConfigReader(const Json& root, AdapterConfig& config) : root_(root), config_(config) {}
 
   void run() {
+    config_.method = method();
     refuse_unsupported();
     check_fields();
     if (const auto* value = find("base_model_name_or_path")) {
       config_.base_model = string("base_model_name_or_path", *value);
     }
-    if (const auto* value = find("r")) config_.r = rank("r", *value);
-    if (const auto* value = find("lora_alpha")) config_.lora_alpha = number("lora_alpha", *value);
-    config_.use_rslora = flag("use_rslora");
+    read_scale();
     config_.fan_in_fan_out = flag("fan_in_fan_out");
-    config_.use_dora = flag("use_dora");
-    config_.lora_bias = flag("lora_bias");
-    if (config_.lora_bias && config_.use_dora) {  // PEFT refuses this too
-      unsupported("lora_bias", *find("lora_bias"), "which is not supported with use_dora");
-    }
-    config_.ensure_weight_tying = flag("ensure_weight_tying");
     read_saved_modules();
-    read_token_indices();
-    read_invocation();
-    read_bias();
+    if (config_.method == AdapterMethod::kVera) read_projection();
+    if (config_.method == AdapterMethod::kLora) {
+      read_variants();
+    } else if (const auto* bias = find("bias"); bias != nullptr && !is_text(*bias, "none")) {
+      unsupported("bias", *bias, "supported: \"none\"");
+    }
     config_.target_modules = modules("target_modules");
     config_.exclude_modules = modules("exclude_modules");
     read_layers();
@@ -97,15 +98,53 @@ class ConfigReader {
     return found == nullptr || found->is_null() ? nullptr : found;
   }
 
-  void refuse_unsupported() const {
+  [[nodiscard]] AdapterMethod method() const {
     const auto* type = find("peft_type");
-    if (type == nullptr && (find("fine_tune_type") != nullptr || find("lora_parameters"))) {
-      throw_error(ErrorCode::kUnsupported, config_.path,
-                  ": is an MLX-LM adapter, whose tensors differ from PEFT's; merge it with "
-                  "mlx_lm.fuse and run the model that this writes, or convert it to PEFT's format");
-    }
     HEDDLE_CHECK(type != nullptr, config_.path, ": has no peft_type, expected \"LORA\"");
-    if (!is_text(*type, "LORA")) unsupported("peft_type", *type, "supported: \"LORA\"");
+    const std::string name = string("peft_type", *type);
+    if (const AdapterMethodInfo* known = find_method(name)) return known->method;
+    throw_error(ErrorCode::kUnsupported, context("peft_type"), " is ", shown(*type), ": ",
+                why_not(name),
+                "; supported: LORA, LOHA, VERA, RANDLORA and IA3; merge the adapter "
+                "(merge_and_unload) and run that model");
+  }
+
+  void read_scale() {
+    const AdapterMethodInfo& info = info_of(config_.method);
+    config_.r = info.r;
+    config_.lora_alpha = info.alpha;
+    if (const auto* value = find("r")) config_.r = rank("r", *value);
+    const std::string field(info.alpha_field);
+    if (field.empty()) return;
+    if (const auto* value = find(field.c_str())) config_.lora_alpha = number(field, *value);
+  }
+
+  void read_projection() {
+    if (find("save_projection") != nullptr) config_.saves_projection = flag("save_projection");
+    const auto* key = find("projection_prng_key");
+    if (key == nullptr) return;
+    if (!key->is_int64()) wrong("projection_prng_key", *key, "an integer");
+    config_.projection_key = key->get_int64();
+  }
+
+  /// What LoRA alone has.
+  void read_variants() {
+    config_.use_rslora = flag("use_rslora");
+    config_.use_dora = flag("use_dora");
+    config_.lora_bias = flag("lora_bias");
+    if (config_.lora_bias && config_.use_dora) {  // PEFT refuses this too
+      unsupported("lora_bias", *find("lora_bias"), "which is not supported with use_dora");
+    }
+    const auto* velora = find("velora_config");
+    config_.uses_velora = velora != nullptr && !is_unset(*velora);
+    config_.ensure_weight_tying = flag("ensure_weight_tying");
+    read_token_indices();
+    read_invocation();
+    read_bias();
+  }
+
+  void refuse_unsupported() const {
+    if (config_.method != AdapterMethod::kLora) return;  // other methods have no such fields
     for (const char* field : kUnsupported) {
       const auto* value = find(field);
       if (value != nullptr && !is_unset(*value))
@@ -113,13 +152,18 @@ class ConfigReader {
     }
     const auto* init = find("init_lora_weights");
     if (init == nullptr || init->is_bool()) return;
-    const std::string method = string("init_lora_weights", *init);
+    std::string method = string("init_lora_weights", *init);
+    for (char& c : method) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
     for (const char* name : kChangesBase) {
       if (!method.starts_with(name)) continue;
       unsupported("init_lora_weights", *init,
                   "which adapts a changed base model; only an adapter converted to plain LoRA is "
                   "supported");
     }
+    if (is_word_of(kKeepsBase, method)) return;
+    unsupported("init_lora_weights", *init,
+                "which heddle does not know, so it may adapt a changed base model; where it leaves "
+                "the base weights as they are write true in its place");
   }
 
   /// Warns of fields that heddle does not know, and refuses values of a wrong type in those that
@@ -128,9 +172,9 @@ class ConfigReader {
     for (const auto& member : root_.get_object()) {
       const std::string field(member.key());
       const Json& value = member.value();
-      const auto known = find_adapter_field(field);
+      const auto known = find_adapter_field(config_.method, field);
       if (!known) {
-        config_.warnings.push_back(unknown_adapter_field(config_.path, field));
+        config_.warnings.push_back(unknown_adapter_field(config_.path, config_.method, field));
         continue;
       }
       if (value.is_null()) continue;
@@ -403,7 +447,11 @@ AdapterConfig parse_adapter_config(std::string_view json, const std::string& pat
   HEDDLE_CHECK(root->is_object(), path, ": is ", files::json_kind(*root), ", expected an object");
   AdapterConfig config;
   config.path = path;
-  ConfigReader(*root, config).run();
+  if (is_mlx_config(*root)) {
+    read_mlx_config(*root, config);
+  } else {
+    ConfigReader(*root, config).run();
+  }
   return config;
 }
 

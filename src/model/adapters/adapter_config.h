@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/adapters/kinds/adapter_method.h"
 #include "model/adapters/module_pattern.h"
 
 namespace heddle::model {
@@ -25,14 +26,15 @@ struct ModuleSet {
   [[nodiscard]] bool contains(std::string_view module) const;
 };
 
-/// The fields of PEFT's adapter_config.json that say what a LoRA adapter computes; those that only
+/// The fields of PEFT's adapter_config.json that say what an adapter computes; those that only
 /// steer training are left out. docs/files.md lists both, and those that are refused. Modules are
 /// named as in the base model, such as "model.layers.3.self_attn.q_proj".
 struct AdapterConfig {
   std::string path;        // begins every error
   std::string base_model;  // as the file names it; empty where it does not
+  AdapterMethod method = AdapterMethod::kLora;
   int64_t r = 8;
-  double lora_alpha = 8.0;
+  double lora_alpha = 8.0;  // or what the method calls it
   bool use_rslora = false;
   bool fan_in_fan_out =
       false;  // no effect: PEFT ignores it for linear layers, and Llama has no others
@@ -41,9 +43,12 @@ struct AdapterConfig {
   std::vector<ModulePattern> layers_pattern;                    // empty: any
   std::vector<std::pair<ModulePattern, int64_t>> rank_pattern;  // the first match wins
   std::vector<std::pair<ModulePattern, double>> alpha_pattern;
-  bool use_dora = false;     // every pair has a magnitude
-  bool lora_bias = false;    // every pair of a linear layer has a bias
-  bool trains_bias = false;  // adapted layers may have biases in place of their own
+  bool use_dora = false;         // every pair has a magnitude
+  bool lora_bias = false;        // every pair of a linear layer has a bias
+  int64_t projection_key = 0;    // of VeRA: what draws the matrices that all modules share,
+  bool saves_projection = true;  // unless they are in the file
+  bool uses_velora = false;      // pairs may have what VeLoRA's training projected on
+  bool trains_bias = false;      // adapted layers may have biases in place of their own
   // Of embedding and head: whether they are in modules_to_save, and trainable_token_indices.
   bool saves_embedding = false, saves_head = false;
   std::vector<int32_t> embedding_tokens, head_tokens;

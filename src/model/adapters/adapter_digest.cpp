@@ -15,9 +15,7 @@ void add_values(Hasher& hasher, const StoredValues& values) {
 void add_pair(Hasher& hasher, const LowRank& pair) {
   hasher.add(pair.scale);
   for (const StoredValues& half : {pair.stored_a(), pair.stored_b()}) add_values(hasher, half);
-  for (const StoredValues* vector : {&pair.magnitude, &pair.bias, &pair.layer_bias}) {
-    add_values(hasher, *vector);
-  }
+  for (const StoredValues* vector : pair.vectors()) add_values(hasher, *vector);
 }
 
 void add_part(Hasher& hasher, const VocabularyPart& part) {

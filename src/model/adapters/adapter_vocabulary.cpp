@@ -286,6 +286,8 @@ std::string_view without_sum(const ExecContext& ctx, const Adapter& adapter,
                              const Matrix& embedding, const Matrix& head) {
   const auto has_dora = [](const LowRank& pair) { return pair.magnitude.is_present(); };
   const auto has_layer_bias = [](const LowRank& pair) { return pair.layer_bias.is_present(); };
+  const auto has_factor = [](const LowRank& pair) { return pair.factor.is_present(); };
+  if (std::ranges::any_of(adapter.pairs(), has_factor)) return "IA3";
   if (std::ranges::any_of(adapter.pairs(), has_dora)) return "use_dora";
   if (std::ranges::any_of(adapter.pairs(), has_layer_bias)) return "biases of layers (bias)";
   for (const auto& [part, base] :

@@ -97,9 +97,7 @@ void check(const Adapter& adapter, const StoredValues& values, std::optional<DTy
 void check_pair(const Adapter& adapter, const LowRank& pair, std::optional<DType> rounded_to) {
   check(adapter, pair.stored_a(), rounded_to);
   check(adapter, pair.stored_b(), rounded_to);
-  for (const StoredValues* vector : {&pair.magnitude, &pair.bias, &pair.layer_bias}) {
-    check(adapter, *vector, {});
-  }
+  for (const StoredValues* vector : pair.vectors()) check(adapter, *vector, {});
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ std::unique_ptr<Adapter> open_adapter(const std::string& path, const DecoderConf
   if (std::filesystem::is_regular_file(path, error)) {
     return std::make_unique<GgufAdapter>(path, config, bounds);
   }
-  return std::make_unique<PeftAdapter>(path, bounds);
+  const ModelDims dims = config.dims();
+  return std::make_unique<PeftAdapter>(path, bounds, &dims);
 }
 
 std::string find_adapter_path(const std::string& path) {

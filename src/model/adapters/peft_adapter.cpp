@@ -1,7 +1,6 @@
 #include "model/adapters/peft_adapter.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <map>
 #include <sstream>
@@ -9,17 +8,18 @@
 #include <vector>
 
 #include "heddle/core/error.h"
-#include "heddle/ops/lora.h"
 
 #include "files/lfs_pointer.h"
 #include "files/printable.h"
-#include "model/adapters/peft_names.h"
+#include "model/adapters/kinds/kinds.h"
+#include "model/adapters/kinds/peft_names.h"
 
 namespace heddle::model {
 namespace {
 
 constexpr const char* kConfigFile = "/adapter_config.json";
 constexpr const char* kTensorFile = "/adapter_model.safetensors";
+constexpr const char* kMlxFile = "/adapters.safetensors";
 constexpr const char* kPickleFile = "/adapter_model.bin";  // of PEFT before 0.7
 constexpr uint64_t kMaxConfig = uint64_t{64} << 20;
 
@@ -40,7 +40,8 @@ AdapterConfig read_config(const std::string& folder, const files::FolderBounds& 
   return parse_adapter_config(text, path);
 }
 
-std::string tensor_file(const std::string& folder) {
+std::string tensor_file(const std::string& folder, AdapterMethod method) {
+  if (method == AdapterMethod::kMlx) return folder + kMlxFile;
   const std::string path = folder + kTensorFile, pickle = folder + kPickleFile;
   if (exists(path) || !exists(pickle)) return path;
   throw_error(
@@ -53,26 +54,6 @@ std::string tensor_file(const std::string& folder) {
 using Kind = AdapterPlace::Kind;
 using Part = AdapterPart;
 
-/// The tensors for one place while a file is read, by AdapterPart.
-class PlaceTensors {
- public:
-  [[nodiscard]] const files::SafetensorsTensor*& operator[](Part part) {
-    return tensors_[static_cast<size_t>(part)];
-  }
-  [[nodiscard]] const files::SafetensorsTensor* operator[](Part part) const {
-    return tensors_[static_cast<size_t>(part)];
-  }
-  /// Those that the adapter computes with.
-  [[nodiscard]] int64_t num_applied() const {
-    const auto num_absent = std::ranges::count(tensors_, nullptr);
-    return std::ssize(tensors_) - num_absent - ((*this)[Part::kOriginal] == nullptr ? 0 : 1);
-  }
-
- private:
-  std::array<const files::SafetensorsTensor*, kNumAdapterParts> tensors_{};
-};
-using TensorsByPlace = std::map<AdapterPlace, PlaceTensors>;
-
 bool has_same_values(const files::SafetensorsFile& file, const files::SafetensorsTensor& x,
                      const files::SafetensorsTensor& y) {
   if (x.dtype_name != y.dtype_name || x.shape != y.shape) return false;
@@ -82,173 +63,117 @@ bool has_same_values(const files::SafetensorsFile& file, const files::Safetensor
   return of_x == of_y;
 }
 
-/// decoder: becomes where it lies in the names of the adapter's modules.
-TensorsByPlace sort_tensors(const files::SafetensorsFile& file, std::string& decoder) {
-  TensorsByPlace places;
-  std::string adapter;  // its name, where tensors have it
-  for (const files::SafetensorsTensor& tensor : file.tensors()) {
+/// The tensors of an adapter by their places.
+class TensorSorter {
+ public:
+  TensorSorter(const files::SafetensorsFile& file, AdapterConfig& config)
+      : file_(file), config_(config) {}
+
+  /// The decoder of the configuration becomes where it lies in the names of the tensors.
+  AdapterTensors sort() {
+    for (const files::SafetensorsTensor& tensor : file_.tensors()) {
+      if (const auto part = parse_shared_name(tensor.name, config_.method)) {
+        put(sorted_.shared, *part, tensor);
+      } else {
+        sort_one(tensor);
+      }
+    }
+    HEDDLE_CHECK(!sorted_.places.empty(), file_.path(), ": holds no tensor");
+    return std::move(sorted_);
+  }
+
+ private:
+  void sort_one(const files::SafetensorsTensor& tensor) {
     if (is_of_other_half(tensor.name)) {
       throw_error(
-          ErrorCode::kUnsupported, file.path(), ": tensor ", files::quote(tensor.name),
+          ErrorCode::kUnsupported, file_.path(), ": tensor ", files::quote(tensor.name),
           " is for the image or audio part of the model, which heddle does not load; train the "
           "adapter with target_modules of the language model alone, or with "
           "exclude_modules");
     }
-    const auto parsed = parse_peft_name(tensor.name);
+    const auto parsed = parse_peft_name(tensor.name, config_.method);
     if (!parsed) {
-      throw_error(ErrorCode::kUnsupported, file.path(), ": tensor ", files::quote(tensor.name),
-                  " is not lora_A or lora_B of a layer's q_proj, k_proj, v_proj, o_proj, "
-                  "gate_proj, up_proj, down_proj, qkv_proj or gate_up_proj, nor of embed_tokens "
-                  "or lm_head");
+      const bool is_lora = config_.method == AdapterMethod::kLora;
+      throw_error(ErrorCode::kUnsupported, file_.path(), ": tensor ", files::quote(tensor.name),
+                  " is not ", is_lora ? "lora_A or lora_B" : "a tensor of ",
+                  is_lora ? "" : info_of(config_.method).peft_type,
+                  " of a layer's q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, "
+                  "qkv_proj or gate_up_proj, nor of embed_tokens or lm_head");
     }
     if (!parsed->adapter.empty()) {
-      HEDDLE_CHECK(adapter.empty() || adapter == parsed->adapter, file.path(),
-                   ": has tensors of two adapters, ", files::quote(adapter), " and ",
+      HEDDLE_CHECK(adapter_.empty() || adapter_ == parsed->adapter, file_.path(),
+                   ": has tensors of two adapters, ", files::quote(adapter_), " and ",
                    files::quote(parsed->adapter), "; save each in a folder of its own");
-      adapter = parsed->adapter;
+      adapter_ = parsed->adapter;
     }
-    const files::SafetensorsTensor*& place = places[parsed->place][parsed->part];
+    put(sorted_.places[parsed->place], parsed->part, tensor);
+    if (parsed->decoder != config_.decoder) config_.decoder = parsed->decoder;
+  }
+
+  void put(PlaceTensors& tensors, Part part, const files::SafetensorsTensor& tensor) const {
+    const files::SafetensorsTensor*& place = tensors[part];
     // PEFT saves a module of modules_to_save under two names where the vocabulary was resized.
-    const bool is_twice = place != nullptr && has_same_values(file, *place, tensor);
-    HEDDLE_CHECK(place == nullptr || is_twice, file.path(), ": tensors ", files::quote(place->name),
-                 " and ", files::quote(tensor.name), " are for the same place");
+    const bool is_twice = place != nullptr && has_same_values(file_, *place, tensor);
+    HEDDLE_CHECK(place == nullptr || is_twice, file_.path(), ": tensors ",
+                 files::quote(place->name), " and ", files::quote(tensor.name),
+                 " are for the same place");
     if (!is_twice) place = &tensor;
-    if (parsed->decoder != decoder) decoder = parsed->decoder;
   }
-  HEDDLE_CHECK(!places.empty(), file.path(), ": holds no tensor");
-  return places;
-}
 
-void check_halves(const std::string& path, const AdapterPlace& place, const PlaceTensors& tensors) {
-  const auto *const a = tensors[Part::kA], *const b = tensors[Part::kB];
-  for (const Part part : {Part::kB, Part::kBias, Part::kMagnitude, Part::kLayerBias}) {
-    HEDDLE_CHECK(a != nullptr || tensors[part] == nullptr, path, ": tensor ",
-                 files::quote(tensors[part]->name), " has no partner ",
-                 files::quote(peft_name(place, Part::kA)));
-  }
-  HEDDLE_CHECK(b != nullptr, path, ": tensor ", files::quote(a->name), " has no partner ",
-               files::quote(peft_name(place, Part::kB)));
-  for (const files::SafetensorsTensor* half : {a, b}) {
-    HEDDLE_CHECK(half->shape.size() == 2 && half->shape[0] > 0 && half->shape[1] > 0, path,
-                 ": tensor ", files::quote(half->name), " has shape ",
-                 files::shape_text(half->shape), ", expected two extents of 1 or more");
-  }
-  HEDDLE_CHECK(a->shape[0] == b->shape[1], path, ": tensor ", files::quote(a->name), " has shape ",
-               files::shape_text(a->shape), ", rank ", a->shape[0], ", its partner lora_B ",
-               files::shape_text(b->shape), ", rank ", b->shape[1]);
-}
+  const files::SafetensorsFile& file_;
+  AdapterConfig& config_;
+  AdapterTensors sorted_;
+  std::string adapter_;  // its name, where tensors have it
+};
 
-/// The adapter's values for each output of a product, which exist where the configuration says so.
-StoredValues read_vector(const files::SafetensorsFile& file, const AdapterConfig& config,
-                         const AdapterPlace& place, Part part, const char* field, bool is_set,
-                         const PlaceTensors& tensors) {
-  const files::SafetensorsTensor* const tensor = tensors[part];
-  const bool may_lack = part == Part::kLayerBias;  // layers without a bias have none to train
-  if (tensor == nullptr) {
-    HEDDLE_CHECK(!is_set || may_lack, file.path(), ": has no tensor ",
-                 files::quote(peft_name(place, part)), ", yet ", field, " of ", config.path,
-                 " is true");
-    return {};
-  }
-  HEDDLE_CHECK(is_set, file.path(), ": tensor ", files::quote(tensor->name), " is present, but ",
-               field, " of ", config.path, may_lack ? " is \"none\"" : " is false");
-  const int64_t size = tensors[Part::kB]->shape[0];
-  HEDDLE_CHECK(tensor->shape == std::vector<int64_t>{size}, file.path(), ": tensor ",
-               files::quote(tensor->name), " has shape ", files::shape_text(tensor->shape),
-               ", expected [", size, "]");
-  return {file.dtype(*tensor), 1, size, tensor->data.data(), tensor->name};
-}
-
-bool is_target(const AdapterConfig& config, const AdapterPlace& place) {
-  switch (place.kind) {
-    case Kind::kLayer: return config.targets(place.name());
-    case Kind::kEmbedding: return config.targets_vocabulary(place.name());
-    case Kind::kHead:
-      return config.targets_vocabulary(place.name()) ||
-             (config.ensure_weight_tying && is_target(config, {Kind::kEmbedding}));
+/// Whether a place has more than a weight in place of the base's and rows of single tokens.
+bool has_pair(const PlaceTensors& tensors) {
+  for (size_t i = 0; i < kNumAdapterParts; ++i) {
+    const auto part = static_cast<Part>(i);
+    const bool is_of_pair =
+        part != Part::kWeight && part != Part::kOriginal && part != Part::kTokenRows;
+    if (is_of_pair && tensors[part] != nullptr) return true;
   }
   return false;
 }
 
-/// Reads the two halves of a place and what belongs to them. Where the halves are of two types both
-/// become f32, in which PEFT computes: what must be converted comes to `converted`.
-LowRank read_halves(const files::SafetensorsFile& file, const AdapterConfig& config,
-                    const AdapterPlace& place, const PlaceTensors& tensors,
-                    std::vector<ConvertedHalf>& converted) {
-  const std::string& path = file.path();
-  check_halves(path, place, tensors);
-  const auto &a = *tensors[Part::kA], &b = *tensors[Part::kB];
-  const std::string module = place.name();
-  const int64_t rank = a.shape[0], expected = config.rank_of(module);
-  HEDDLE_CHECK(rank == expected, path, ": tensor ", files::quote(a.name), " has rank ", rank, ", ",
-               config.path, " gives it rank ", expected);
-  if (rank > kMaxLoraRank) {
-    throw_error(ErrorCode::kUnsupported, path, ": tensor ", files::quote(a.name), " has rank ",
-                rank, ", supported: up to ", kMaxLoraRank);
+LowRank read_pair(const ModuleTensors& module) {
+  switch (module.source.config.method) {
+    case AdapterMethod::kLora: return read_lora(module);
+    case AdapterMethod::kLoha: return read_loha(module);
+    case AdapterMethod::kVera: return read_vera(module);
+    case AdapterMethod::kRandLora: return read_rand_lora(module);
+    case AdapterMethod::kMlx: return read_mlx(module);
+    case AdapterMethod::kIa3: break;
   }
-  HEDDLE_CHECK(is_target(config, place), path, ": tensor ", files::quote(a.name),
-               " is for a module that target_modules, exclude_modules and layers_to_transform of ",
-               config.path, " leave out");
-  const bool is_mixed = file.dtype(a) != file.dtype(b);
-  const auto data_of = [&](const files::SafetensorsTensor& half) {
-    const DType dtype = file.dtype(half);
-    if (!is_mixed || dtype == DType::kFloat32) return half.data.data();
-    const StoredValues stored{dtype, half.shape[0], half.shape[1], half.data.data()};
-    const size_t num_bytes = static_cast<size_t>(stored.num_elements()) * sizeof(float);
-    converted.push_back({stored, files::ReservedBytes(num_bytes, path)});
-    return converted.back().floats.bytes().data();
-  };
-  return {.rank = rank,
-          .in_features = a.shape[1],
-          .out_features = b.shape[0],
-          .scale = config.scale_of(module),
-          .dtype = is_mixed ? DType::kFloat32 : file.dtype(a),
-          .a = data_of(a),
-          .b = data_of(b),
-          .magnitude = read_vector(file, config, place, Part::kMagnitude, "use_dora",
-                                   config.use_dora, tensors),
-          .bias = read_vector(file, config, place, Part::kBias, "lora_bias",
-                              config.lora_bias && place.kind != Kind::kEmbedding, tensors),
-          .layer_bias = read_vector(file, config, place, Part::kLayerBias, "bias",
-                                    config.trains_bias, tensors),
-          .a_name = a.name,
-          .b_name = b.name};
+  throw_error(ErrorCode::kUnsupported, module.source.path(), ": IA3 of ", module.place.name(),
+              " is not supported, that of layers is");
 }
 
-StoredValues read_matrix(const files::SafetensorsFile& file,
-                         const files::SafetensorsTensor* tensor) {
-  if (tensor == nullptr) return {};
-  HEDDLE_CHECK(tensor->shape.size() == 2 && tensor->shape[0] > 0 && tensor->shape[1] > 0,
-               file.path(), ": tensor ", files::quote(tensor->name), " has shape ",
-               files::shape_text(tensor->shape), ", expected two extents of 1 or more");
-  return {file.dtype(*tensor), tensor->shape[0], tensor->shape[1], tensor->data.data(),
-          tensor->name};
+StoredValues read_matrix(const ModuleTensors& module, Part part) {
+  return module.tensors[part] == nullptr ? StoredValues{} : module.matrix(part);
 }
 
 /// Reads what exists for the embedding or the head, perhaps nothing.
-VocabularyPart read_part(const files::SafetensorsFile& file, const AdapterConfig& config,
-                         const AdapterPlace& place, const PlaceTensors& tensors, bool is_saved,
-                         const std::vector<int32_t>& token_ids,
-                         std::vector<ConvertedHalf>& converted) {
-  const std::string& path = file.path();
+VocabularyPart read_part(const ModuleTensors& module, bool is_saved,
+                         const std::vector<int32_t>& token_ids) {
+  const auto& [source, place, tensors] = module;
+  const AdapterConfig& config = source.config;
+  const std::string& path = source.path();
   VocabularyPart part;
-  (void)read_matrix(file, tensors[Part::kOriginal]);  // it is checked, and nothing computes with it
-  part.weight = read_matrix(file, tensors[Part::kWeight]);
+  (void)read_matrix(module, Part::kOriginal);  // it is checked, and nothing computes with it
+  part.weight = read_matrix(module, Part::kWeight);
   HEDDLE_CHECK(part.weight.is_present() || !is_saved, path, ": has no tensor ",
                files::quote(peft_name(place, Part::kWeight)),
                ", yet it is one of modules_to_save "
                "of ",
                config.path);
-  for (const Part of_pair : {Part::kA, Part::kB, Part::kMagnitude, Part::kBias, Part::kLayerBias}) {
-    if (tensors[of_pair] == nullptr) continue;
-    part.pair = read_halves(file, config, place, tensors, converted);
-    break;
-  }
+  if (has_pair(tensors)) part.pair = read_pair(module);
   // Where the head is tied PEFT saves the rows of the embedding as the head's, too.
   const bool is_tied =
       place.kind == Kind::kHead && token_ids.empty() && tensors[Part::kTokenRows] != nullptr;
   part.token_ids = is_tied ? config.embedding_tokens : token_ids;
-  part.token_rows = read_matrix(file, tensors[Part::kTokenRows]);
+  part.token_rows = read_matrix(module, Part::kTokenRows);
   const auto num_ids = std::ssize(part.token_ids);
   HEDDLE_CHECK(part.token_rows.rows == num_ids, path, ": tensor ",
                files::quote(peft_name(place, Part::kTokenRows)), " has ", part.token_rows.rows,
@@ -272,45 +197,42 @@ std::vector<std::string> adapters_in(const std::string& folder) {
   return names;
 }
 
-PeftAdapter::PeftAdapter(const std::string& folder, const files::FolderBounds& bounds)
+PeftAdapter::PeftAdapter(const std::string& folder, const files::FolderBounds& bounds,
+                         const ModelDims* dims)
     : Adapter(folder),
       config_(read_config(folder, bounds)),
-      tensors_(files::open_within(tensor_file(folder), bounds)) {
-  read_tensors();
+      tensors_(files::open_within(tensor_file(folder, config_.method), bounds)) {
+  read_tensors(dims);
 }
 
 PeftAdapter::PeftAdapter(std::string_view config_json, std::span<const std::byte> safetensors,
-                         const std::string& name)
+                         const std::string& name, const ModelDims* dims)
     : Adapter(name),
       config_(parse_adapter_config(config_json, name + kConfigFile)),
       tensors_(safetensors, name + kTensorFile) {
-  read_tensors();
-  convert_halves();
+  read_tensors(dims);
+  made_.make(path());
 }
 
 void PeftAdapter::load() {
   tensors_.load();
-  convert_halves();
+  made_.make(path());
 }
 
-void PeftAdapter::convert_halves() {
-  for (ConvertedHalf& half : converted_) {
-    const std::vector<float> values = half.stored.floats();
-    std::ranges::copy(std::as_bytes(std::span(values)), half.floats.fill(path()).begin());
-  }
-}
-
-void PeftAdapter::read_tensors() {
-  const TensorsByPlace places = sort_tensors(tensors_, config_.decoder);
+void PeftAdapter::read_tensors(const ModelDims* dims) {
+  const AdapterTensors tensors = TensorSorter(tensors_, config_).sort();
+  AdapterSource source{tensors_, config_, tensors.shared, dims, made_};
+  if (config_.method == AdapterMethod::kVera) source.vera = vera_projections(source);
   const auto part = [&](Kind kind, bool is_saved, const std::vector<int32_t>& token_ids) {
     const AdapterPlace place{kind};
-    const auto found = places.find(place);
-    return read_part(tensors_, config_, place,
-                     found == places.end() ? PlaceTensors{} : found->second, is_saved, token_ids,
-                     converted_);
+    const auto found = tensors.places.find(place);
+    const PlaceTensors of_place = found == tensors.places.end() ? PlaceTensors{} : found->second;
+    return read_part({source, place, of_place}, is_saved, token_ids);
   };
-  num_tensors_.given = std::ssize(tensors_.tensors());
-  for (const auto& [place, tensors] : places) num_tensors_.applied += tensors.num_applied();
+  num_tensors_ = {std::ssize(tensors_.tensors()), tensors.shared.num_applied()};
+  for (const auto& [place, of_place] : tensors.places) {
+    num_tensors_.applied += of_place.num_applied();
+  }
   base_model_ = config_.base_model;
   invocation_tokens_ = config_.invocation_tokens;
   embedding_ = part(Kind::kEmbedding, config_.saves_embedding, config_.embedding_tokens);
@@ -320,11 +242,15 @@ void PeftAdapter::read_tensors() {
         ErrorCode::kUnsupported, config_.path,
         ": alora_invocation_tokens is set, which is not supported for an adapted embedding");
   }
-  for (const auto& [place, tensors] : places) {
+  std::map<AdapterPlace, LowRank> pairs;
+  if (config_.method == AdapterMethod::kIa3) pairs = read_ia3(source, tensors.places);
+  for (const auto& [place, of_place] : tensors.places) {
     if (place.kind != Kind::kLayer) continue;
-    pairs_.push_back(
-        {read_halves(tensors_, config_, place, tensors, converted_), place.layer, place.module});
+    given_.insert(place);
+    if (config_.method == AdapterMethod::kIa3) continue;
+    pairs.emplace(place, read_pair({source, place, of_place}));
   }
+  for (const auto& [place, pair] : pairs) pairs_.push_back({pair, place.layer, place.module});
 }
 
 void PeftAdapter::check_fits(const ModelDims& dims) const {
@@ -361,10 +287,10 @@ std::vector<std::string> PeftAdapter::missing_modules(const ModelDims& dims) con
     const std::string module = AdapterPlace{kind}.name();
     if (!part->pair && config_.targets_vocabulary(module)) missing.push_back(module);
   }
-  auto next = pairs_.begin();
+  auto next = given_.begin();
   for (int64_t layer = 0; layer < dims.num_layers; ++layer) {
     std::vector<int> has(dims.block.slices.size());
-    for (; next != pairs_.end() && next->layer == layer; ++next) {
+    for (; next != given_.end() && next->layer == layer; ++next) {
       const auto [first, count] = dims.block.find(*next->module);
       std::fill_n(has.begin() + first, count, 1);
     }

@@ -1,16 +1,18 @@
 #pragma once
 
 #include <cstddef>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "files/bounded_open.h"
-#include "files/reserved_bytes.h"
 #include "files/safetensors.h"
 #include "model/adapters/adapter.h"
 #include "model/adapters/adapter_config.h"
+#include "model/adapters/kinds/made_values.h"
+#include "model/adapters/kinds/peft_names.h"
 #include "model/config/block_shape.h"
 
 namespace heddle::model {
@@ -19,22 +21,19 @@ namespace heddle::model {
 /// none where it is itself the folder of an adapter.
 [[nodiscard]] std::vector<std::string> adapters_in(const std::string& folder);
 
-/// A half whose partner is of another type: its stored values, and their conversion to f32, which
-/// `load` fills.
-struct ConvertedHalf {
-  StoredValues stored;
-  files::ReservedBytes floats;
-};
-
-/// A LoRA adapter as PEFT saves it: a folder with adapter_config.json and
-/// adapter_model.safetensors. What heddle does not compute is refused by name.
+/// An adapter as PEFT saves it, LoRA or another method that comes down to A and B: a folder with
+/// adapter_config.json and adapter_model.safetensors, or MLX-LM's adapters.safetensors. What heddle
+/// does not compute is refused by name. `dims`, of the model that it shall run with, tell the
+/// widths of methods whose files do not; null where the model is not known, and such methods are
+/// refused.
 class PeftAdapter : public Adapter {
  public:
   /// `bounds`: where its files must lie.
-  explicit PeftAdapter(const std::string& folder, const files::FolderBounds& bounds = {});
+  explicit PeftAdapter(const std::string& folder, const files::FolderBounds& bounds = {},
+                       const ModelDims* dims = nullptr);
   /// From memory that outlives the object; `name` stands for the folder in errors.
   PeftAdapter(std::string_view config_json, std::span<const std::byte> safetensors,
-              const std::string& name);
+              const std::string& name, const ModelDims* dims = nullptr);
 
   [[nodiscard]] const AdapterConfig& config() const { return config_; }
 
@@ -47,13 +46,13 @@ class PeftAdapter : public Adapter {
   [[nodiscard]] std::vector<std::string> warnings(const ModelDims& dims) const override;
 
  private:
-  void read_tensors();
-  void convert_halves();
+  void read_tensors(const ModelDims* dims);
   [[nodiscard]] std::vector<std::string> missing_modules(const ModelDims& dims) const;
 
   AdapterConfig config_;
   files::SafetensorsFile tensors_;
-  std::vector<ConvertedHalf> converted_;
+  MadeValues made_;
+  std::set<AdapterPlace> given_;  // the places that the file has tensors for
 };
 
 }  // namespace heddle::model

@@ -1,5 +1,7 @@
 #include "model/adapters/slice_affine.h"
 
+#include <algorithm>
+
 #include "model/adapters/adapted_rows.h"
 #include "model/weights/decoder_weights.h"
 #include "model/weights/device_values.h"
@@ -8,12 +10,13 @@ namespace heddle::model {
 namespace {
 
 bool has_affine(const LowRank& pair) {
-  return pair.magnitude.is_present() || pair.bias.is_present() || pair.layer_bias.is_present();
+  return std::ranges::any_of(pair.vectors(), &StoredValues::is_present);
 }
 
 /// part: has_affine. bias: the layer's own, or absent.
 std::vector<float> affine_values(const ExecContext& ctx, const LowRank& part, const Matrix& weight,
                                  const ConstTensorView& bias) {
+  if (part.factor.is_present()) return part.factor.floats();  // which comes alone
   const auto size = static_cast<size_t>(part.out_features);
   std::vector<float> values(size, 1.0f), offset;
   if (part.magnitude.is_present()) values = dora_factors(ctx, weight, part);
@@ -51,6 +54,7 @@ LowRank rows_of(const LowRank& pair, int64_t first, int64_t count) {
   part.magnitude = part_of(pair.magnitude);
   part.bias = part_of(pair.bias);
   part.layer_bias = part_of(pair.layer_bias);
+  part.factor = part_of(pair.factor);
   return part;
 }
 

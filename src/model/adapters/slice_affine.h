@@ -12,9 +12,9 @@ namespace heddle::model {
 struct DecoderWeights;
 
 /// What an adapter does to one slice of a site once its delta is added: y = factor y + offset, as
-/// apply_affines takes it. DoRA has both where the model has a bias c, since c stays out of the
-/// scaling: factor f, offset (1 - f) c. A bias of lora_B is an offset with factors of 1, and so
-/// is what a bias in place of the layer's own differs from it.
+/// apply_affines takes it. IA3 has a factor alone. DoRA has both where the model has a bias c,
+/// since c stays out of the scaling: factor f, offset (1 - f) c. A bias of lora_B is an offset with
+/// factors of 1, and so is what a bias in place of the layer's own differs from it.
 struct SliceAffine {
   int64_t layer;
   int slice;                  // of BlockShape::slices

@@ -166,8 +166,14 @@ TEST(AdapterConfig, RefusesWhatComputesSomethingElseByName) {
     expect_unsupported({"dir/adapter_config.json: ", field, " is ", "support"},
                        [&] { (void)read(fields); });
   }
-  expect_unsupported({"peft_type is \"IA3\", supported: \"LORA\""},
-                     [] { (void)parse_adapter_config(R"({"peft_type": "IA3"})", kPath); });
+  for (const char* init : {"OLoRA", "LORA_GA", "newer"}) {
+    expect_unsupported({"init_lora_weights is \"", init, "a changed base model"},
+                       [&] { (void)read(std::string(R"("init_lora_weights": ")") + init + '"'); });
+  }
+  expect_unsupported({"peft_type is \"XLORA\": it mixes several adapters", "supported: LORA, LOHA"},
+                     [] { (void)parse_adapter_config(R"({"peft_type": "XLORA"})", kPath); });
+  expect_unsupported({"peft_type is \"NEWER\": heddle does not compute it"},
+                     [] { (void)parse_adapter_config(R"({"peft_type": "NEWER"})", kPath); });
   expect_invalid({"has no peft_type"}, [] { (void)parse_adapter_config(R"({"r": 8})", kPath); });
 }
 
@@ -202,7 +208,9 @@ TEST(AdapterConfig, AcceptsWhatOnlySteersTrainingAndWhatIsUnset) {
       "qalora_group_size": 16, "megatron_core": "megatron.core", "r": null, "lora_alpha": null,
       "target_modules": null, "rank_pattern": null, "base_model_name_or_path": null)"));
   EXPECT_NO_THROW((void)read(R"("init_lora_weights": true)"));
-  EXPECT_NO_THROW((void)read(R"("init_lora_weights": "eva")"));
+  for (const char* init : {"eva", "Gaussian", "orthogonal", "mica"}) {
+    EXPECT_NO_THROW((void)read(std::string(R"("init_lora_weights": ")") + init + '"')) << init;
+  }
 }
 
 TEST(AdapterConfig, WarnsOfFieldsThatItDoesNotKnow) {
@@ -235,10 +243,27 @@ TEST(AdapterConfig, TakesRanksThatAreWrittenAsFractions) {
   EXPECT_EQ(read(R"("rank_pattern": {"q_proj": 3.0})").rank_of(kQ3), 3);
 }
 
-TEST(AdapterConfig, SaysWhatToDoWithAnAdapterOfMlx) {
-  expect_unsupported({"dir/adapter_config.json: is an MLX-LM adapter", "mlx_lm.fuse"}, [] {
-    (void)parse_adapter_config(R"({"fine_tune_type": "lora", "num_layers": 2})", kPath);
-  });
+TEST(AdapterConfig, ReadsMlxsArguments) {
+  const auto read_mlx = [](const std::string& fields) {
+    return parse_adapter_config("{" + fields + "}", kPath);
+  };
+  const AdapterConfig config =
+      read_mlx(R"("fine_tune_type": "dora", "model": "org/model", "seed": 0,
+      "lora_parameters": {"rank": 3, "scale": 20.0, "dropout": 0.0})");
+  EXPECT_EQ(config.method, AdapterMethod::kMlx);
+  EXPECT_TRUE(config.use_dora);
+  EXPECT_EQ(config.base_model, "org/model");
+  EXPECT_EQ(config.rank_of(kQ3), 3);
+  EXPECT_EQ(config.scale_of(kQ3), 20.0f);
+  EXPECT_TRUE(config.warnings.empty());
+  expect_unsupported({"fine_tune_type is \"full\"", "mlx_lm.fuse"},
+                     [&] { (void)read_mlx(R"("fine_tune_type": "full")"); });
+  expect_invalid({"lora_parameters is missing, expected an object"},
+                 [&] { (void)read_mlx(R"("fine_tune_type": "lora")"); });
+  expect_invalid({"rank of lora_parameters is 0, expected an integer of 1 or more"},
+                 [&] { (void)read_mlx(R"("lora_parameters": {"rank": 0, "scale": 1.0})"); });
+  expect_invalid({"scale of lora_parameters is missing, expected a number"},
+                 [&] { (void)read_mlx(R"("lora_parameters": {"rank": 1, "alpha": 1.0})"); });
 }
 
 TEST(AdapterConfig, NamesFieldAndValueOfTheWrongType) {

@@ -14,6 +14,7 @@ namespace heddle::model {
 namespace {
 
 std::string_view setting_of(const LowRank& pair) {
+  if (pair.factor.is_present()) return "IA3";
   if (pair.magnitude.is_present()) return "use_dora";
   if (pair.bias.is_present()) return "lora_bias";
   if (pair.layer_bias.is_present()) return "biases of layers (bias)";

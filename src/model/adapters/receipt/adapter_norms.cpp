@@ -63,13 +63,13 @@ double NormMeter::squared_base(const ExecContext& ctx, const Matrix& matrix) {
 PlaceNorms NormMeter::norms_of(const ExecContext& ctx, const AdapterPair& pair) {
   const auto& slices = weights_.layers[static_cast<size_t>(pair.layer)].slices;
   const auto [begin, count] = block_.find(*pair.module);
-  double base = 0, delta = pair.magnitude.is_present() ? 0.0 : squared_delta(pair);
+  double base = 0, delta = pair.scales_rows() ? 0.0 : squared_delta(pair);
   int64_t first = 0;
   for (int i = begin; i < begin + count; ++i) {
     const Matrix& matrix = slices[static_cast<size_t>(i)].matrix;
     base += squared_base(ctx, matrix);
-    if (pair.magnitude.is_present()) {
-      delta += squared_dora_delta(ctx, matrix, rows_of(pair, first, matrix.out_features));
+    if (pair.scales_rows()) {
+      delta += squared_scaled_delta(ctx, matrix, rows_of(pair, first, matrix.out_features));
     }
     first += matrix.out_features;
   }
@@ -81,13 +81,13 @@ void NormMeter::add_part(const ExecContext& ctx, const VocabularyPart& part, con
   if (part.is_empty()) return;
   const double of_base = std::sqrt(squared_base(ctx, base));
   const auto add = [&](double squared) { norms.push_back({std::sqrt(squared), of_base}); };
-  if (part.pair && !part.pair->magnitude.is_present()) {
+  if (part.pair && !part.pair->scales_rows()) {
     add(squared_delta(*part.pair));
   } else if (part.pair && part.weight.is_present()) {
     norms.push_back({std::nullopt, of_base});
   } else if (part.pair) {
     add(is_embedding ? squared_embedding_dora_delta(ctx, base, *part.pair)
-                     : squared_dora_delta(ctx, base, *part.pair));
+                     : squared_scaled_delta(ctx, base, *part.pair));
   }
   if (part.weight.is_present()) add(squared_difference(ctx, base, part.weight));
   if (!part.token_ids.empty()) {

@@ -11,7 +11,7 @@
 #include "heddle/core/thread_pool.h"
 
 #include "core/digest.h"
-#include "model/adapters/peft_names.h"
+#include "model/adapters/kinds/peft_names.h"
 
 namespace heddle::model {
 namespace {
@@ -35,6 +35,7 @@ class Lines {
     add_values(place, Part::kMagnitude, pair.magnitude);
     add_values(place, Part::kBias, pair.bias);
     add_values(place, Part::kLayerBias, pair.layer_bias);
+    add_values(place, Part::kFactor, pair.factor);
     char bits[9];
     std::snprintf(bits, sizeof bits, "%08x", std::bit_cast<uint32_t>(pair.scale));
     lines_.push_back(place.name() + " scale " + bits + '\n');

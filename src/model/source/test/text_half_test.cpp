@@ -10,7 +10,7 @@
 
 #include "expect_error.h"
 #include "model/adapters/adapter_config.h"
-#include "model/adapters/peft_names.h"
+#include "model/adapters/kinds/peft_names.h"
 #include "model/source/folder_model.h"
 #include "model/weights/decoder_weights.h"
 #include "small_folder.h"

@@ -1,4 +1,4 @@
-#include "model/adapters/peft_names.h"
+#include "model/adapters/kinds/peft_names.h"
 
 #include <algorithm>
 #include <array>
@@ -12,6 +12,7 @@ namespace {
 
 using Kind = AdapterPlace::Kind;
 
+constexpr std::string_view kBase = "base_model.";
 constexpr std::string_view kPrefix = "base_model.model.", kModel = "model.";
 constexpr std::string_view kEmbedding = "model.embed_tokens", kHead = "lm_head";
 constexpr std::string_view kLayers = "model.layers.";
@@ -21,26 +22,40 @@ constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod", "_fsdp_wrapp
                                                        "_checkpoint_wrapped_module"};
 constexpr std::string_view kDataParallel = "module.";
 /// Segments that the adapter's name may follow.
-constexpr std::array<std::string_view, 7> kNamed = {"lora_A",
-                                                    "lora_B",
-                                                    "lora_embedding_A",
-                                                    "lora_embedding_B",
-                                                    "lora_magnitude_vector",
-                                                    "modules_to_save",
-                                                    "trainable_tokens_delta"};
+constexpr std::array<std::string_view, 19> kNamed = {"lora_A",
+                                                     "lora_B",
+                                                     "lora_embedding_A",
+                                                     "lora_embedding_B",
+                                                     "modules_to_save",
+                                                     "lora_velora_embed",
+                                                     "lora_magnitude_vector",
+                                                     "trainable_tokens_delta",
+                                                     "hada_w1_a",
+                                                     "hada_w1_b",
+                                                     "hada_w2_a",
+                                                     "hada_w2_b",
+                                                     "vera_lambda_b",
+                                                     "vera_lambda_d",
+                                                     "randlora_lambda",
+                                                     "randlora_gamma",
+                                                     "randlora_A",
+                                                     "randlora_B",
+                                                     "ia3_l"};
 
 /// What follows the module in the name of a part; PEFT now writes the first of several.
 struct Spelling {
   AdapterPart part;
   std::string_view text;
 };
-constexpr Spelling kOfLinear[] = {
+constexpr Spelling kOfLora[] = {
     {AdapterPart::kA, ".lora_A.weight"},
     {AdapterPart::kB, ".lora_B.weight"},
     {AdapterPart::kBias, ".lora_B.bias"},
     {AdapterPart::kMagnitude, ".lora_magnitude_vector"},
     {AdapterPart::kMagnitude, ".lora_magnitude_vector.weight"},
     {AdapterPart::kLayerBias, ".base_layer.bias"},
+    {AdapterPart::kVelora, ".lora_velora_embed"},
+    {AdapterPart::kLatent, ".lora_latent_mapping.weight"},
 };
 constexpr Spelling kOfEmbedding[] = {
     {AdapterPart::kA, ".lora_embedding_A"},
@@ -48,6 +63,54 @@ constexpr Spelling kOfEmbedding[] = {
     {AdapterPart::kMagnitude, ".lora_magnitude_vector"},
     {AdapterPart::kMagnitude, ".lora_magnitude_vector.weight"},
 };
+constexpr Spelling kOfLoha[] = {
+    {AdapterPart::kW1A, ".hada_w1_a"},
+    {AdapterPart::kW1B, ".hada_w1_b"},
+    {AdapterPart::kW2A, ".hada_w2_a"},
+    {AdapterPart::kW2B, ".hada_w2_b"},
+};
+constexpr Spelling kOfVera[] = {
+    {AdapterPart::kLambdaB, ".vera_lambda_b"},
+    {AdapterPart::kLambdaD, ".vera_lambda_d"},
+};
+constexpr Spelling kOfRandLora[] = {
+    {AdapterPart::kLambda, ".randlora_lambda"},
+    {AdapterPart::kGamma, ".randlora_gamma"},
+    {AdapterPart::kSharedA, ".randlora_A"},  // with each module, too
+    {AdapterPart::kSharedB, ".randlora_B"},
+};
+constexpr Spelling kOfIa3[] = {{AdapterPart::kFactor, ".ia3_l"}};
+constexpr Spelling kOfMlx[] = {
+    {AdapterPart::kTransposedA, ".lora_a"},
+    {AdapterPart::kTransposedB, ".lora_b"},
+    {AdapterPart::kMagnitude, ".m"},
+};
+/// What a method has for a linear layer.
+std::span<const Spelling> of_linear(AdapterMethod method) {
+  switch (method) {
+    case AdapterMethod::kLora: return kOfLora;
+    case AdapterMethod::kLoha: return kOfLoha;
+    case AdapterMethod::kVera: return kOfVera;
+    case AdapterMethod::kRandLora: return kOfRandLora;
+    case AdapterMethod::kIa3: return kOfIa3;
+    case AdapterMethod::kMlx: return kOfMlx;
+  }
+  return {};
+}
+std::span<const Spelling> of_embedding(AdapterMethod method) {
+  if (method == AdapterMethod::kLora) return kOfEmbedding;
+  return {};
+}
+/// Projections that all places share, after "base_model.".
+std::span<const Spelling> shared_by(AdapterMethod method) {
+  static constexpr Spelling kByVera[] = {{AdapterPart::kSharedA, "vera_A"},
+                                         {AdapterPart::kSharedB, "vera_B"}};
+  static constexpr Spelling kByRandLora[] = {{AdapterPart::kSharedA, "randlora_A"},
+                                             {AdapterPart::kSharedB, "randlora_B"}};
+  if (method == AdapterMethod::kVera) return kByVera;
+  if (method == AdapterMethod::kRandLora) return kByRandLora;
+  return {};
+}
 // base_layer: PEFT saves the base, too, where LoRA adapts it or the vocabulary was resized.
 constexpr Spelling kOfVocabulary[] = {
     {AdapterPart::kWeight, ".weight"},
@@ -87,6 +150,17 @@ std::string without_wrappers(std::string_view text) {
     kept += segment;
   });
   return kept;
+}
+
+/// LoRA-XS names its matrix as a neighbour of the module, "q_proj_lora_latent_mapping.weight", or
+/// as a part of it, "q_proj.default_lora_latent_mapping.weight": here it is
+/// "q_proj.lora_latent_mapping.weight".
+std::string with_latent_segment(std::string name) {
+  constexpr std::string_view kEnd = "_lora_latent_mapping.weight", kDefault = ".default";
+  if (!name.ends_with(kEnd)) return name;
+  name.resize(name.size() - kEnd.size());
+  if (name.ends_with(kDefault)) name.resize(name.size() - kDefault.size());
+  return (name += '.') += kEnd.substr(1);
 }
 
 /// Takes the name of the adapter out of ".lora_A.<name>.weight" and its kin: `part` begins with a
@@ -145,8 +219,7 @@ std::optional<AdapterPlace> consume_place(std::string_view& text) {
   return consume_layer(text);
 }
 
-template <size_t n>
-std::optional<AdapterPart> part_of(std::string_view text, const Spelling (&spellings)[n]) {
+std::optional<AdapterPart> part_of(std::string_view text, std::span<const Spelling> spellings) {
   for (const Spelling& spelling : spellings) {
     if (spelling.text == text) return spelling.part;
   }
@@ -164,8 +237,8 @@ std::string AdapterPlace::name() const {
   return std::string(kLayers) + std::to_string(layer) + '.' + std::string(module->name);
 }
 
-std::optional<PeftTensorName> parse_peft_name(std::string_view text) {
-  const std::string plain = without_wrappers(text);
+std::optional<PeftTensorName> parse_peft_name(std::string_view text, AdapterMethod method) {
+  const std::string plain = with_latent_segment(without_wrappers(text));
   text = plain;
   (void)consume(text, kDataParallel);
   (void)consume(text, kPrefix);
@@ -175,11 +248,19 @@ std::optional<PeftTensorName> parse_peft_name(std::string_view text) {
   const auto place = consume_place(text);
   if (!place || !text.starts_with('.')) return std::nullopt;
   std::string rest(text), adapter = take_adapter_name(rest);
-  auto part =
-      place->kind == Kind::kEmbedding ? part_of(rest, kOfEmbedding) : part_of(rest, kOfLinear);
+  const bool is_embedding = place->kind == Kind::kEmbedding;
+  auto part = part_of(rest, is_embedding ? of_embedding(method) : of_linear(method));
   if (!part && place->kind != Kind::kLayer) part = part_of(rest, kOfVocabulary);
   if (!part) return std::nullopt;
   return PeftTensorName{*place, *part, std::move(adapter), decoder};
+}
+
+std::optional<AdapterPart> parse_shared_name(std::string_view text, AdapterMethod method) {
+  const std::string plain = without_wrappers(text);
+  text = plain;
+  if (!consume(text, kBase)) return std::nullopt;
+  return part_of(text.substr(0, text.find('.')),
+                 shared_by(method));  // the adapter's name may follow
 }
 
 bool is_of_other_half(std::string_view text) {
@@ -192,16 +273,28 @@ bool is_of_other_half(std::string_view text) {
 
 std::string peft_name(const AdapterPlace& place, AdapterPart part) {
   std::string name = std::string(kPrefix) + place.name();
-  const auto find = [&](const auto& spellings) {
+  const auto find = [&](std::span<const Spelling> spellings) {
     for (const Spelling& spelling : spellings) {
       if (spelling.part == part) return name += spelling.text, true;
     }
     return false;
   };
-  if (!(place.kind == Kind::kEmbedding ? find(kOfEmbedding) : find(kOfLinear))) {
-    (void)find(kOfVocabulary);
+  if (place.kind == Kind::kEmbedding && find(kOfEmbedding)) return name;
+  for (const auto& spellings :
+       {std::span<const Spelling>(kOfLora), std::span<const Spelling>(kOfLoha),
+        std::span<const Spelling>(kOfVera), std::span<const Spelling>(kOfRandLora),
+        std::span<const Spelling>(kOfIa3), std::span<const Spelling>(kOfMlx),
+        std::span<const Spelling>(kOfVocabulary)}) {
+    if (find(spellings)) break;
   }
   return name;
+}
+
+std::string shared_name(AdapterPart part, AdapterMethod method) {
+  for (const Spelling& spelling : shared_by(method)) {
+    if (spelling.part == part) return std::string(kBase) += spelling.text;
+  }
+  return {};
 }
 
 }  // namespace heddle::model

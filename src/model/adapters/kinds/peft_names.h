@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "model/adapters/kinds/adapter_method.h"
 #include "model/config/block_shape.h"
 
 namespace heddle::model {
@@ -32,9 +33,24 @@ enum class AdapterPart : uint8_t {
   kLayerBias,  // in place of the layer's own
   kWeight,     // in place of the base model's
   kOriginal,   // what the base model has where the adapter has a weight of its own
-  kTokenRows
+  kTokenRows,
+  kVelora,  // of VeLoRA: what its training projects on
+  kLatent,  // of LoRA-XS: between A and B
+  kW1A,     // of LoHa
+  kW1B,
+  kW2A,
+  kW2B,
+  kLambdaB,  // of VeRA
+  kLambdaD,
+  kLambda,  // of RandLoRA
+  kGamma,
+  kFactor,       // of IA3
+  kTransposedA,  // of MLX-LM
+  kTransposedB,
+  kSharedA,  // of VeRA and RandLoRA: of no place
+  kSharedB
 };
-inline constexpr size_t kNumAdapterParts = 8;
+inline constexpr size_t kNumAdapterParts = 23;
 
 /// What the name of an adapter's tensor says.
 struct PeftTensorName {
@@ -46,14 +62,19 @@ struct PeftTensorName {
   std::string_view decoder = "model.";
 };
 
-/// Parses "base_model.model.<module>.<part>"; nothing where it is another name. It may contain the
-/// adapter's name and what wrappers of training add ("module.", "_orig_mod."). "base_model.model."
-/// may be missing, and "model." before "layers" and "embed_tokens", which an adapter of an
-/// AutoModel lacks.
-[[nodiscard]] std::optional<PeftTensorName> parse_peft_name(std::string_view text);
+/// Parses "base_model.model.<module>.<part>"; nothing where it is another name, or no part that an
+/// adapter of the method has. It may contain the adapter's name and what wrappers of training add
+/// ("module.", "_orig_mod."). "base_model.model." may be missing, and "model." before "layers" and
+/// "embed_tokens", which an adapter of an AutoModel lacks.
+[[nodiscard]] std::optional<PeftTensorName> parse_peft_name(
+    std::string_view text, AdapterMethod method = AdapterMethod::kLora);
+/// The part of a tensor that belongs to no place: "base_model.vera_A".
+[[nodiscard]] std::optional<AdapterPart> parse_shared_name(std::string_view text,
+                                                           AdapterMethod method);
 /// Whether the tensor belongs to one of kOtherHalves.
 [[nodiscard]] bool is_of_other_half(std::string_view text);
 /// The name as PEFT writes it now.
 [[nodiscard]] std::string peft_name(const AdapterPlace& place, AdapterPart part);
+[[nodiscard]] std::string shared_name(AdapterPart part, AdapterMethod method);
 
 }  // namespace heddle::model
