@@ -18,6 +18,7 @@
 #include "routes/log_line.h"
 #include "server.h"
 #include "service/conversation.h"
+#include "service/shares.h"
 
 namespace heddle::serve {
 namespace {
@@ -36,6 +37,7 @@ int run(int argc, char** argv) {
   }
   HEDDLE_CHECK(app.got_subcommand("serve"), "heddle-serve is run by heddle serve");
   check_parsers(line.serve);
+  check_shares(line.serve);
   app::complete_fetch(line.serve);
   start_log(line.serve.log_json);
   return Server(line.serve).run();

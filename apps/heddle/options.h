@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -111,6 +112,8 @@ struct ServeOptions {
   RequestLimits limits;
   GenerationDefaults generation;  // of the model's files, when it is loaded
   int64_t max_waiting = 1024;     // rows that wait for a place in the batch
+  std::string fairness = "off";   // who shares the engine: "off", "adapter" or "key"
+  std::map<std::string, double> adapter_weights;  // their shares; those not here have 1
   int max_connections = 4096;
   int64_t stream_buffer = 1 << 20;          // bytes of a stream that its reader has not taken
   int64_t max_buffered = 256 << 20;         // bytes of bodies and answers that are held, in all

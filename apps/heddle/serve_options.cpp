@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <limits>
 #include <string>
+#include <system_error>
+#include <vector>
 
 #include "heddle/core/error.h"
 
@@ -51,7 +54,8 @@ void add_network_options(CLI::App& command, ServeOptions& options) {
 void add_access_options(CLI::App& command, ServeOptions& options) {
   const OptionGroup group(command, "Access");
   group.value("--api-key-file", options.api_key_file, "FILE",
-              "File of keys, one per line; each request must bring one of them");
+              "File of keys, a line each: KEY, NAME KEY or NAME KEY WEIGHT; each request must "
+              "bring one of them");
   group.value("--admin-key-file", options.admin_key_file, "FILE",
               "File of keys for loading and unloading adapters; without it these routes do not "
               "exist");
@@ -140,6 +144,46 @@ void add_limit_options(CLI::App& command, ServeOptions& options) {
       "Maximum number of answers that wait for a place in the batch; further requests get 429");
 }
 
+/// NAME=WEIGHT, cut at the last '='.
+void add_weight(std::map<std::string, double>& weights, const std::string& text) {
+  constexpr double kLeast = 1e-3, kMost = 1e3;
+  const size_t at = text.rfind('=');
+  HEDDLE_CHECK(at != std::string::npos && at > 0, "--adapter-weight ", text,
+               ": expected NAME=WEIGHT");
+  double weight = 0;
+  const auto [end, error] =
+      std::from_chars(text.data() + at + 1, text.data() + text.size(), weight);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  HEDDLE_CHECK(is_number && weight >= kLeast && weight <= kMost, "--adapter-weight ", text,
+               ": expected a number from ", kLeast, " to ", kMost, " after the '='");
+  HEDDLE_CHECK(weights.emplace(text.substr(0, at), weight).second, "--adapter-weight ", text,
+               ": the adapter has a weight already");
+}
+
+void add_share_options(CLI::App& command, ServeOptions& options) {
+  const OptionGroup group(command, "Limits");
+  const auto share = [&options](const std::string& who) {
+    options.fairness = who;
+    options.model.engine.fairness = who == "key" ? "tenant" : who;
+  };
+  group
+      .text("--fairness", share, "off", "WHO",
+            "Who shares the engine when answers wait: adapter or key, so that a burst of one does "
+            "not hold up the others; off: first come, first served")
+      ->check(CLI::IsMember({"off", "adapter", "key"}));
+  const auto weigh = [&options](const std::vector<std::string>& texts) {
+    for (const std::string& text : texts) add_weight(options.adapter_weights, text);
+  };
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--adapter-weight", weigh,
+          "Share of an adapter with --fairness adapter, relative to the others' 1; base: of the "
+          "model without one; can be repeated")
+      ->allow_extra_args(false)
+      ->type_name("NAME=WEIGHT")
+      ->group("Limits");
+}
+
 /// --max-body also is HEDDLE_SERVE_MAX_BODY.
 void add_environment(CLI::App& command) {
   for (CLI::Option* option : command.get_options()) {
@@ -184,6 +228,7 @@ void add_serve(CLI::App& app, ServeOptions& options) {
   add_fetch_options(*command, options.fetch);
   add_parser_options(*command, options);
   add_limit_options(*command, options);
+  add_share_options(*command, options);
   OptionGroup(*command, "Log")
       .flag("--log-json", options.log_json, "Writes log lines as JSON objects");
   OptionGroup(*command, "Configuration")

@@ -47,9 +47,7 @@ ApiError method_not_allowed(const std::string& methods) {
   return error;
 }
 
-ApiError overloaded() {
-  return {429, "RateLimitError", "too many requests are waiting (--max-waiting); try again later"};
-}
+ApiError overloaded(const std::string& message) { return {429, "RateLimitError", message}; }
 
 ApiError unavailable(const std::string& message) {
   return {503, "ServiceUnavailableError", message};

@@ -38,7 +38,7 @@ class ApiError : public std::runtime_error {
 /// 405; `methods` as the header Allow lists them.
 [[nodiscard]] ApiError method_not_allowed(const std::string& methods);
 /// 429 with Retry-After.
-[[nodiscard]] ApiError overloaded();
+[[nodiscard]] ApiError overloaded(const std::string& message);
 [[nodiscard]] ApiError unavailable(const std::string& message);
 /// What the engine has refused, or could not end.
 [[nodiscard]] ApiError engine_error(RequestError error, const std::string& message);

@@ -199,6 +199,10 @@ async function readState() {
     plot("pages-plot", history.pages, 1);
     find("adapters").replaceChildren(...state.adapters.map((adapter) => row(
       [adapter.name, adapter.in_memory ? "yes" : "no", adapter.bytes.toLocaleString("en"), adapter.rows])));
+    find("shares").hidden = state.tenants.length === 0;
+    find("tenants").replaceChildren(...state.tenants.map((tenant) => row(
+      [tenant.name, tenant.weight, tenant.waiting, tenant.running,
+       tenant.prompt_tokens.toLocaleString("en"), tenant.answer_tokens.toLocaleString("en")])));
   } catch (error) {
     showError(`The server does not answer: ${error.message}`);
   }

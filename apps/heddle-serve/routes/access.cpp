@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 
 #include <boost/asio/ip/address.hpp>
-#include <openssl/crypto.h>
 #include <openssl/sha.h>
-
-#include "heddle/core/error.h"
 
 #include "api/api_error.h"
 #include "routes/route.h"
@@ -22,29 +18,6 @@ Digest digest_of(std::string_view text) {
   Digest digest;
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
   return digest;
-}
-
-/// In a time that does not depend on the keys: digests are compared, all of them.
-bool is_one_of(std::string_view key, const std::vector<std::string>& keys) {
-  const Digest given = digest_of(key);
-  int found = 0;
-  for (const std::string& each : keys) {
-    found |= CRYPTO_memcmp(given.data(), digest_of(each).data(), given.size()) == 0 ? 1 : 0;
-  }
-  return found == 1;
-}
-
-std::vector<std::string> read_keys(const std::string& path, const char* option) {
-  if (path.empty()) return {};
-  std::ifstream file(path);
-  HEDDLE_CHECK(file, option, " ", path, ": cannot be read");
-  std::vector<std::string> keys;
-  for (std::string line; std::getline(file, line);) {
-    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-    if (!line.empty()) keys.push_back(line);
-  }
-  HEDDLE_CHECK(!keys.empty(), option, " ", path, ": holds no key");
-  return keys;
 }
 
 /// "Example.org.:8000" -> "example.org", "[::1]:8000" -> "::1": names without regard to case, and
@@ -92,8 +65,8 @@ std::string_view api_key_header(const HttpRequest& head) {
 }  // namespace
 
 Access::Access(const app::ServeOptions& options)
-    : api_keys_(read_keys(options.api_key_file, "--api-key-file")),
-      admin_keys_(read_keys(options.admin_key_file, "--admin-key-file")) {
+    : api_keys_(options.api_key_file, "--api-key-file", "key-"),
+      admin_keys_(options.admin_key_file, "--admin-key-file", "admin-key-") {
   for (const std::string& host : options.allowed_hosts) hosts_.push_back(host_name(host));
   hosts_.emplace_back("localhost");
   for (const std::string& origin : options.cors_origins) origins_.push_back(lower_case(origin));
@@ -127,6 +100,15 @@ std::string Access::owner_of(const HttpRequest& head) {
   const std::string_view key = bearer(head).empty() ? api_key_header(head) : bearer(head);
   const Digest digest = digest_of(key);
   return {digest.begin(), digest.end()};
+}
+
+const KeyHolder* Access::holder_of(const HttpRequest& head) const {
+  const KeyHolder* const holders[] = {api_keys_.find(bearer(head)),
+                                      api_keys_.find(api_key_header(head)),
+                                      admin_keys_.find(bearer(head))};
+  const auto* const found =
+      std::ranges::find_if(holders, [](const KeyHolder* each) { return each != nullptr; });
+  return found == std::end(holders) ? nullptr : *found;
 }
 
 std::optional<HttpResponse> Access::check(const HttpRequest& head) const {
@@ -166,11 +148,10 @@ std::optional<ApiError> Access::refusal(const HttpRequest& head) const {
   if (head.method == "OPTIONS") return std::nullopt;
   if (is_admin_route(head)) {
     if (!has_admin()) return ApiError(404, "NotFoundError", "there is no such route");
-    if (!is_one_of(bearer(head), admin_keys_)) {
+    if (admin_keys_.find(bearer(head)) == nullptr) {
       return ApiError(401, "AuthenticationError", "the admin key is missing or wrong");
     }
-  } else if (!api_keys_.empty() && !is_open_route(head) && !is_one_of(bearer(head), api_keys_) &&
-             !is_one_of(bearer(head), admin_keys_) && !is_one_of(api_key_header(head), api_keys_)) {
+  } else if (!api_keys_.is_empty() && !is_open_route(head) && holder_of(head) == nullptr) {
     return ApiError(401, "AuthenticationError", "the API key is missing or wrong");
   }
   const Route route = route_of(head).route;

@@ -7,6 +7,7 @@
 #include "api/api_error.h"
 #include "http/message.h"
 #include "options.h"
+#include "routes/keys.h"
 
 namespace heddle::serve {
 
@@ -21,7 +22,9 @@ class Access {
   /// The headers of CORS for a response to it.
   [[nodiscard]] Headers cors_headers(const HttpRequest& head) const;
   /// Whether the admin routes exist: those that load and unload adapters and reset the cache.
-  [[nodiscard]] bool has_admin() const { return !admin_keys_.empty(); }
+  [[nodiscard]] bool has_admin() const { return !admin_keys_.is_empty(); }
+  /// Whose key the request brings, one of --api-key-file or else an admin's; null: none's.
+  [[nodiscard]] const KeyHolder* holder_of(const HttpRequest& head) const;
   /// What stands for the key that the request brings, if it does: equal keys have one.
   [[nodiscard]] static std::string owner_of(const HttpRequest& head);
 
@@ -31,7 +34,7 @@ class Access {
   [[nodiscard]] bool is_cors_origin(std::string_view origin) const;
 
   std::vector<std::string> hosts_, origins_;
-  std::vector<std::string> api_keys_, admin_keys_;
+  KeyFile api_keys_, admin_keys_;
 };
 
 }  // namespace heddle::serve

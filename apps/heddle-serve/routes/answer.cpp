@@ -135,7 +135,7 @@ class Run {
     rows_->end(row);
     log_.answer_tokens += std::ssize(event.completion->token_ids);
     log_.prompt_tokens += event.completion->prompt_tokens;
-    service_.metrics().count_answer(*event.completion, row.adapter);
+    rows_->count(row, *event.completion);
     completions_[i] = std::move(*event.completion);
   }
 

@@ -11,6 +11,7 @@ namespace heddle::serve {
 /// What the log has of a request; never its text.
 struct RequestLog {
   std::string route{}, id{}, adapter{}, outcome{};
+  std::string key{};  // the name of its holder; empty: the request has no key
   unsigned status = 200;
   int64_t prompt_tokens = 0, answer_tokens = 0;
   RequestTimes times{};

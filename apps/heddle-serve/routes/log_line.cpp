@@ -50,6 +50,7 @@ void write_log(const RequestLog& log) {
                   {"id", app::shown(log.id)},
                   {"status", log.status},
                   {"outcome", log.outcome}};
+  if (!log.key.empty()) line["key"] = log.key;
   if (log.times.end > 0) {
     line["adapter"] = app::shown(log.adapter);
     line["prompt_tokens"] = log.prompt_tokens;

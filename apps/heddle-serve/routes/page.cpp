@@ -57,6 +57,15 @@ HttpResponse page_state(Service& service) {
                                   {"bytes", known == nullptr ? 0 : known->num_bytes},
                                   {"rows", service.rows_of(name)}});
   }
+  JsonArray& tenants = state["tenants"].emplace_array();
+  for (const auto& [name, use] : now.tenants) {
+    tenants.push_back(JsonObject{{"name", name},
+                                 {"weight", use.weight},
+                                 {"waiting", use.num_waiting},
+                                 {"running", use.num_running},
+                                 {"prompt_tokens", use.prompt_tokens},
+                                 {"answer_tokens", use.answer_tokens}});
+  }
   return {.body = files::json_text(state)};
 }
 

@@ -155,6 +155,7 @@ JsonObject token_list(const std::vector<int32_t>& ids, const TokenTexts& texts, 
 net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& responder,
                                     bool has_reserve) {
   RequestLog log{.route = request.path, .id = random_id()};
+  if (const KeyHolder* const holder = access_.holder_of(request)) log.key = holder->name;
   responder.set_headers(access_.cors_headers(request));
   std::optional<ApiError> failure;
   try {
@@ -196,7 +197,8 @@ void Routes::name_ignored(const HttpRequest& request, const Generation& generati
   responder.set_headers(std::move(headers));
 }
 
-net::awaitable<void> Routes::resolve(Generation& generation, RequestLog& log) {
+net::awaitable<void> Routes::resolve(const HttpRequest& http, Generation& generation,
+                                     RequestLog& log) {
   if (!generation.request_id.empty()) log.id = generation.request_id;
   if (generation.room > 0) {
     const int64_t context = service_.engine().options().max_context;
@@ -204,7 +206,11 @@ net::awaitable<void> Routes::resolve(Generation& generation, RequestLog& log) {
     for (Request& request : generation.prompts) request.truncate_prompt_tokens = kept;
   }
   co_await service_.fetch_adapters(generation.choice);
-  for (Request& request : generation.prompts) service_.names().resolve(generation.choice, request);
+  const KeyHolder* const holder = access_.holder_of(http);
+  for (Request& request : generation.prompts) {
+    service_.names().resolve(generation.choice, request);
+    set_share(service_.options(), holder, request);
+  }
   const Request& first = generation.prompts.front();
   log.adapter = first.adapters.empty() ? first.adapter : "several";
 }
@@ -248,7 +254,7 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
   Generation generation = co_await read_body(request.body, read);
   name_ignored(request, generation, responder);
   responder.forget_body();
-  co_await resolve(generation, log);
+  co_await resolve(request, generation, log);
   if (is_chat) {
     co_await render_prompt(generation);
     name_ignored(request, generation, responder);
@@ -268,7 +274,7 @@ net::awaitable<void> Routes::lorax(const HttpRequest& request, Responder& respon
   responder.forget_body();
   if (request.path == "/generate_stream") lorax.generation.stream = true;
   if (request.path == "/generate") lorax.generation.stream = false;
-  co_await resolve(lorax.generation, log);
+  co_await resolve(request, lorax.generation, log);
   co_await cut_echoed(lorax.generation);
   const auto form = lorax_form(lorax, request.path == "/");
   co_await answer(service_, lorax.generation, *form, responder, log);

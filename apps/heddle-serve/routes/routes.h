@@ -62,8 +62,10 @@ class Routes {
   /// id where it is given.
   void name_ignored(const HttpRequest& request, const Generation& generation, Responder& responder,
                     const std::string& request_id = {});
-  /// Which adapters the request has, which are fetched where they may be.
-  boost::asio::awaitable<void> resolve(Generation& generation, RequestLog& log);
+  /// Which adapters the request has, which are fetched where they may be, and whose share of the
+  /// engine it takes.
+  boost::asio::awaitable<void> resolve(const HttpRequest& http, Generation& generation,
+                                       RequestLog& log);
 
   Service& service_;
   const Access& access_;

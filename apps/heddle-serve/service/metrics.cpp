@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
@@ -58,6 +59,16 @@ struct Metrics::State {
   Histogram& histogram(const std::string& name, const std::string& help, const Buckets& buckets) {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(base, buckets);
   }
+  void show(const std::string& tenant, const TenantUse& use) {
+    const Labels of_tenant = with({{"tenant", tenant}});
+    tenant_waiting.Add(of_tenant).Set(static_cast<double>(use.num_waiting));
+    tenant_running.Add(of_tenant).Set(static_cast<double>(use.num_running));
+    for (const auto& [kind, count] :
+         {std::pair("prompt", use.prompt_tokens), {"answer", use.answer_tokens}}) {
+      raise_to(tenant_tokens.Add(with({{"tenant", tenant}, {"kind", kind}})),
+               static_cast<double>(count));
+    }
+  }
   static void raise_to(Counter& counter, double value) {
     if (value > counter.Value()) counter.Increment(value - counter.Value());
   }
@@ -110,6 +121,19 @@ struct Metrics::State {
                                     .Name("heddle:adapter_tokens_total")
                                     .Help("Tokens of answers by adapter")
                                     .Register(registry);
+  Family<Gauge>& tenant_waiting = prometheus::BuildGauge()
+                                      .Name("heddle:tenant_requests_waiting")
+                                      .Help("Rows that wait, by key or adapter (--fairness)")
+                                      .Register(registry);
+  Family<Gauge>& tenant_running = prometheus::BuildGauge()
+                                      .Name("heddle:tenant_requests_running")
+                                      .Help("Rows in the batch, by key or adapter (--fairness)")
+                                      .Register(registry);
+  Family<Counter>& tenant_tokens =
+      prometheus::BuildCounter()
+          .Name("heddle:tenant_tokens_total")
+          .Help("Tokens of prompts and answers, by key or adapter (--fairness)")
+          .Register(registry);
   Gauge& adapters = gauge("heddle:adapters_in_memory", "Adapters whose weights are in memory");
   Gauge& adapter_bytes = gauge("heddle:adapter_bytes", "Bytes of adapters in memory");
   Counter& adapter_loads = counter("heddle:adapter_loads_total", "Adapters loaded into memory");
@@ -217,6 +241,7 @@ std::string Metrics::text(const Now& now) {
   s.cache_bytes.Set(static_cast<double>(now.fetches.cache_bytes));
   State::raise_to(s.graphs, static_cast<double>(now.stats.graphs));
   State::raise_to(s.graph_seconds, now.stats.graph_seconds);
+  for (const auto& [tenant, use] : now.tenants) s.show(tenant, use);
   if (s.lora_now != nullptr) s.lora_info.Remove(s.lora_now);
   s.lora_now = &s.lora_info.Add(s.with({{"max_lora", s.max_lora},
                                         {"running_lora_adapters", now.running_adapters},

@@ -7,6 +7,7 @@
 #include "heddle/engine/engine.h"
 
 #include "service/fetch_counts.h"
+#include "service/tenants.h"
 
 namespace heddle::serve {
 
@@ -39,6 +40,7 @@ class Metrics {
     int64_t num_buffered_bytes = 0, num_given_up = 0;    // of Buffers
     int num_connections = 0;
     FetchCounts fetches{};
+    Tenants::Shown tenants{};  // that share the engine
 
     /// Null: the engine does not know it now.
     [[nodiscard]] const AdapterState* find(const std::string& name) const;

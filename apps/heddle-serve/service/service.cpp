@@ -15,6 +15,7 @@
 #include "api/api_error.h"
 #include "memory.h"
 #include "open_model.h"
+#include "service/shares.h"
 
 namespace heddle::serve {
 namespace {
@@ -89,11 +90,25 @@ Service::~Service() {
   engine_->stop();
 }
 
+void Service::check_room(const Generation& generation) const {
+  const auto count = std::ssize(generation.prompts) * generation.best_of;
+  const WaitingLine line{.num_places = engine_->options().max_batch,
+                         .length = options_.max_waiting,
+                         .num_rows = num_rows()};
+  if (!line.has_room(count)) {
+    throw overloaded("too many requests are waiting (--max-waiting); try again later");
+  }
+  const std::string tenant = tenant_of(options_, generation.prompts.front());
+  if (tenant.empty() || line.has_room_for_tenant(count, tenants_.num_waiting(tenant))) return;
+  throw overloaded("too many requests of this " + options_.fairness +
+                   " are waiting: it may take half of --max-waiting, less while others wait; try "
+                   "again later");
+}
+
 std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
   if (const std::string reason = refusal(); !reason.empty()) throw unavailable(reason);
+  check_room(generation);
   const auto count = std::ssize(generation.prompts) * generation.best_of;
-  const int64_t room = engine_->options().max_batch + options_.max_waiting - num_rows();
-  if (count > room) throw overloaded();
   auto rows = std::make_unique<Rows>(*this);
   rows->events = std::make_shared<RowEvents>(
       network(), static_cast<size_t>(options_.stream_buffer), buffers_,
@@ -107,6 +122,10 @@ std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
       change(waiting_, row.adapter, 1);
       ++num_waiting_;
       rows->rows.push_back(std::move(row));
+      std::string tenant = tenant_of(options_, request);
+      if (tenant.empty()) continue;
+      tenants_.add_waiting(tenant, request.tenant_weight);
+      rows->rows.back().tenant = std::move(tenant);
     }
     std::vector<RequestId> ids;
     if (generation.best_of == 1) {
@@ -136,6 +155,7 @@ void Service::Rows::begin(Row& row) {
   if (row.has_begun) return;
   change(service_.running_, row.adapter, 1);  // before the rest, as memory may lack
   change(service_.waiting_, row.adapter, -1);
+  if (!row.tenant.empty()) service_.tenants_.begin(row.tenant);
   row.has_begun = true;
   --service_.num_waiting_;
   ++service_.num_running_;
@@ -143,6 +163,7 @@ void Service::Rows::begin(Row& row) {
 
 void Service::Rows::end(Row& row) {
   if (std::exchange(row.has_ended, true)) return;
+  if (!row.tenant.empty()) service_.tenants_.end(row.tenant, row.has_begun);
   if (row.has_begun) {
     --service_.num_running_;
     change(service_.running_, row.adapter, -1);
@@ -183,6 +204,11 @@ void Service::check_fetches(const SourceChoice& from) const {
                     from.is_remote() ? "adapter_source" : "api_token");
 }
 
+void Service::Rows::count(const Row& row, const Completion& answer) {
+  service_.metrics().count_answer(answer, row.adapter);
+  if (!row.tenant.empty()) service_.tenants_.count_tokens(row.tenant, answer);
+}
+
 Metrics::Now Service::now() const {
   Metrics::Now now = last_;
   if (fetched_ != nullptr) now.fetches = fetched_->counts();
@@ -197,6 +223,7 @@ Metrics::Now Service::now() const {
   now.num_adapters_in_use = std::ssize(in_use);
   now.running_adapters = joined(running_);
   now.waiting_adapters = joined(waiting_);
+  now.tenants = tenants_.shown();
   return now;
 }
 

@@ -20,6 +20,8 @@
 #include "service/metrics.h"
 #include "service/row_events.h"
 #include "service/served_names.h"
+#include "service/tenants.h"
+#include "service/waiting_line.h"
 
 namespace heddle::serve {
 
@@ -59,6 +61,7 @@ class Service {
     struct Row {
       RequestId id = -1;      // -1: the engine does not know it yet
       std::string adapter{};  // "sql"; of a list "sql+cron"; empty: the base model
+      std::string tenant{};   // whose share of the engine it takes; empty: there are no shares
       bool has_begun = false, has_ended = false;
     };
     std::vector<Row> rows{};  // in the order of prompts and samples
@@ -67,12 +70,14 @@ class Service {
     /// The first token of the row has come.
     void begin(Row& row);
     void end(Row& row);
+    /// The row has this answer.
+    void count(const Row& row, const Completion& answer);
 
    private:
     Service& service_;
   };
-  /// Queues all rows of the request, whose adapters are resolved. Throws ApiError: 429 where too
-  /// many wait, 503 where the server is about to end.
+  /// Queues all rows of the request, whose adapters and share are known. Throws ApiError: 429 where
+  /// too many wait, 503 where the server is about to end.
   std::unique_ptr<Rows> submit(const Generation& generation);
 
   /// body(Engine&) in the thread of the engine, between two steps, without blocking this thread;
@@ -158,6 +163,7 @@ class Service {
   };
   void request_report();
   void check_fetches(const SourceChoice& from) const;
+  void check_room(const Generation& generation) const;
 
   boost::asio::io_context& network_;
   boost::asio::thread_pool loads_{1}, answers_{1};
@@ -170,6 +176,7 @@ class Service {
   std::unique_ptr<ServedNames> names_;
   std::unique_ptr<Metrics> metrics_;
   std::map<std::string, int64_t> waiting_, running_;  // rows of each adapter
+  Tenants tenants_;
   int64_t num_waiting_ = 0, num_running_ = 0;
   std::string ended_by_;
   bool is_draining_ = false;

@@ -194,7 +194,8 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
   const std::map<std::string, std::string> texts = {
       {"--kv-host-memory", "auto"}, {"--kv-type", "auto"},           {"--admit", "now"},
       {"--device", "auto"},         {"--generation-config", "auto"}, {"--host", serve.host},
-      {"--input", "auto"},          {"--tool-strict-level", "auto"}, {"--revision", "main"}};
+      {"--input", "auto"},          {"--tool-strict-level", "auto"}, {"--revision", "main"},
+      {"--fairness", "off"}};
   std::map<std::string, int> seen;
   for (const CommandText& command : program_.commands) {
     for (const OptionText& option : command.options) {
