@@ -90,13 +90,16 @@ struct Server::State {
   }
 
   static ListenerOptions listener_options(const app::ServeOptions& options) {
-    return {.host = options.host,
-            .port = options.port,
-            .tls_cert = options.tls_cert,
-            .tls_key = options.tls_key,
-            .max_connections = options.max_connections,
-            .body_bytes = options.limits.body_bytes,
-            .write_seconds = options.stream_timeout};
+    return {
+        .host = options.host,
+        .port = options.port,
+        .tls_cert = options.tls_cert,
+        .tls_key = options.tls_key,
+        .max_connections = options.max_connections,
+        .body = {static_cast<uint64_t>(options.limits.body_bytes), "--max-body"},
+        .large_body = {static_cast<uint64_t>(options.limits.adapter_bytes), "--max-adapter-body"},
+        .takes_large_body = brings_adapter,
+        .write_seconds = options.stream_timeout};
   }
 
   void wait_for_reread() {

@@ -71,6 +71,7 @@ inline constexpr int64_t kDefaultMaxTokens = 4096;
 /// The limits of one request; what exceeds them is refused with 400, a longer body with 413.
 struct RequestLimits {
   int64_t body_bytes = 8 << 20;
+  int64_t adapter_bytes = 256 << 20;  // of a body with an adapter
   int64_t messages = 1024;
   int64_t prompts = 128;  // of one completion request
   int64_t n = 16;         // answers to one prompt

@@ -122,6 +122,8 @@ void add_limit_options(CLI::App& command, ServeOptions& options) {
   };
   RequestLimits& limits = options.limits;
   add_size(group, "--max-body", limits.body_bytes, "8M", "Maximum size of a request's body");
+  add_size(group, "--max-adapter-body", limits.adapter_bytes, "256M",
+           "Maximum size of a body that brings an adapter's weights; needs room in --max-buffered");
   add("--max-messages", limits.messages, kMax, "Maximum number of messages in a conversation");
   add("--max-prompts", limits.prompts, kMax, "Maximum number of prompts in a completion request");
   add("--max-n", limits.n, 128, "Maximum number of answers to one prompt");

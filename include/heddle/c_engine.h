@@ -178,12 +178,13 @@ heddle_status heddle_engine_add_adapter(heddle_engine* engine, heddle_string nam
                                         heddle_string folder, bool replace);
 /* Loads an adapter from memory, as PEFT saves it: the text of its adapter_config.json, and the
    bytes of its adapter_model.safetensors [num_bytes], which are copied. Tokenizer and chat template
-   are the model's. Requests that run go on meanwhile: they wait for none of this but a step. */
+   are the model's. Requests that run go on meanwhile: they wait for none of this but a step.
+   `switch_running`, with `replace` alone: requests go on with it as in _switch_adapter. */
 heddle_status heddle_engine_load_adapter(heddle_engine* engine, heddle_string name,
                                          heddle_string config_json, const void* safetensors,
-                                         size_t num_bytes, bool replace);
-/* The same with `replace`, but requests of the name go on with the new weights: those that wait
-   begin with them, those that run keep their keys and values and compute their next token with
+                                         size_t num_bytes, bool replace, bool switch_running);
+/* As _add_adapter with `replace`, but requests of the name go on with the new weights: those that
+   wait begin with them, those that run keep their keys and values and compute their next token with
    them; heddle_engine_event.adapter_switches says which. Where tokenizer, end tokens, vocabulary or
    invocation tokens are others than those of the adapter that has the name, it is an error. */
 heddle_status heddle_engine_switch_adapter(heddle_engine* engine, heddle_string name,

@@ -202,19 +202,16 @@ class LLM:
 
     @property
     def stats(self) -> _core.EngineStats:
-        """What the model has done: tokens, steps and seconds; of prompts that may take from the
-        prefix cache the tokens, and how many were found; how often prompts were parked."""
+        """What the model has done: tokens, steps, seconds, what the prefix cache had, parked prompts."""
         return self._engine.stats()
 
     @property
     def load(self) -> _core.EngineLoad:
-        """Prompts that run, wait and are parked; pages of the KV cache in all, free, and of these
-        cached; adapters in memory. As of now."""
+        """As of now: prompts by state, pages of the KV cache, adapters in memory."""
         return self._engine.load()
 
     def reset_prefix_cache(self) -> None:
-        """Forgets what the prefix cache has: prompts that follow find nothing of it. Those that run
-        keep what they took."""
+        """Forgets what the prefix cache has. Prompts that run keep what they took."""
         self._engine.reset_prefix_cache()
 
     @property
@@ -249,10 +246,11 @@ class LLM:
             warnings.warn(what, stacklevel=2)
 
     def load_adapter(
-        self, name: str, tensors: Mapping[str, Any], config: Any, *, replace: bool = True
+        self, name: str, tensors: Mapping[str, Any], config: Any, *, replace: bool = True,
+        running: Running = "finish",
     ) -> _core.AdapterReceipt:
         """Loads an adapter from memory, without a file: of a trainer, say. Prompts that run go on
-        meanwhile, and finish with the weights that they began with.
+        meanwhile.
 
             weights = peft.get_peft_model_state_dict(model)
             llm.load_adapter("policy", weights, model.peft_config["default"])
@@ -266,6 +264,7 @@ class LLM:
                 tensors, NumPy arrays, or what else speaks DLPack.
             config: What adapter_config.json would hold: a peft.LoraConfig, a mapping, or its text.
             replace: Where the name is taken, it is replaced for all prompts that follow.
+            running: As that of `add_adapter`.
 
         Returns:
             Its receipt, without norms: `adapter_receipt` has them when they are computed. Answers
@@ -277,8 +276,9 @@ class LLM:
         """
         if name == BASE:
             raise ValueError(f"the name {name} means the model without an adapter")
+        switch = switches(running, replace)
         names, arrays = arrays_of(tensors)
-        loaded = self._engine.load_adapter(name, config_json(config), names, arrays, replace)
+        loaded = self._engine.load_adapter(name, config_json(config), names, arrays, replace, switch)
         for what in loaded[0]:
             warnings.warn(what, stacklevel=2)
         return loaded[1]

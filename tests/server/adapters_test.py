@@ -2,12 +2,15 @@
 
   python3 tests/server/adapters_test.py HEDDLE
 """
+import base64
 import json
 import pathlib
+import pickle
 import shutil
 import subprocess
 import tempfile
 import unittest
+import urllib.parse
 
 import numpy as np
 from serve_case import ADMIN_KEY, DEVICE, HEDDLE, Case, Server, events, main
@@ -214,6 +217,13 @@ class Receipts(Case):
             told = [choice["adapter_digest"] for chunk in chunks for choice in chunk["choices"] if "adapter_digest" in choice]
             self.assertEqual(told, [receipt["digest"]])
         self.assertEqual(self.ask("/v1/completions", "a1")["system_fingerprint"], self.card("a1")["digest"])
+        messages = [{"role": "user", "content": "ab"}]
+        for route, body, take in (("/v1/messages", {"messages": messages, "max_tokens": 2}, lambda answer: answer),
+                                  ("/v1/responses", {"input": "ab", "max_output_tokens": 2, "store": False}, lambda answer: answer),
+                                  ("/generate", {"inputs": "ab", "parameters": {"adapter_id": "a0", "max_new_tokens": 2, "details": True}},
+                                   lambda answer: answer["details"])):
+            status, answer = self.server.post(route, body if route == "/generate" else {"model": "a0", **body})
+            self.assertEqual((status, take(answer).get("adapter_digest")), (200, receipt["digest"]), answer)
         self.assertNotEqual(self.card("a1")["digest"], receipt["digest"])
 
     def test_a_receipt_says_what_was_loaded(self):
@@ -239,6 +249,98 @@ class Receipts(Case):
     def test_adapters_of_the_folder_have_a_line_in_the_log(self):
         self.server.complete("a1")
         self.assertRegex(self.server.log.read_text(), r"adapters/a1: 28 tensors, 14 sites, .*digest [0-9a-f]{32}")
+
+
+class Bodies(Case):
+    """Adapters that the body of a load brings."""
+    num_adapters = 2
+    options = ("--max-adapter-body", "100K", "--max-body", "16K")
+
+    def setUp(self):
+        self.folder = self.server.folder / "adapters" / "a1"
+        self.weights = (self.folder / TENSORS).read_bytes()
+        self.config = (self.folder / CONFIG).read_text()
+        self.addCleanup(self.server.admin, "/v1/unload_lora_adapter", {"lora_name": "policy"})
+
+    def load(self, query, body, kind="application/octet-stream", key=ADMIN_KEY):
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": kind}
+        return self.server.request("POST", "/v1/load_lora_adapter?" + query, body, headers)[::2]
+
+    def query(self, **fields):
+        return urllib.parse.urlencode({"lora_name": "policy", "adapter_config": self.config, **fields}, quote_via=urllib.parse.quote)
+
+    def with_metadata(self, metadata):
+        size = int.from_bytes(self.weights[:8], "little")
+        head = json.dumps(json.loads(self.weights[8:8 + size]) | {"__metadata__": metadata}).encode()
+        return len(head).to_bytes(8, "little") + head + self.weights[8 + size:]
+
+    def test_weights_in_the_body(self):
+        self.assertGreater(len(self.weights), 16 << 10)  # more than other bodies may have
+        status, text = self.load(self.query(), self.weights)
+        self.assertEqual((status, text.split("\n")[0]), (200, "Success: LoRA adapter 'policy' added successfully."))
+        digest = text.rsplit(" ", 1)[1]
+        self.assertEqual(self.server.complete("policy"), self.server.complete("a1"))
+        answer = self.server.post("/v1/completions", {"model": "policy", "prompt": "ab", "max_tokens": 1})[1]
+        self.assertEqual(answer["system_fingerprint"], digest)
+        self.assertEqual(self.load(self.query(), self.weights)[0], 400)  # the name is in use
+        self.assertEqual(self.load(self.query(running="switch"), self.weights)[0], 400)  # needs load_inplace
+        other = bytearray(self.weights)
+        other[-4:] = b"\0\0\0\0"
+        status, text = self.load(self.query(load_inplace="true", running="switch", keep_versions="2"), bytes(other))
+        self.assertEqual(status, 200, text)
+        self.assertNotEqual(text.rsplit(" ", 1)[1], digest)
+
+    def test_a_config_in_the_metadata(self):
+        status, text = self.load("lora_name=policy", self.with_metadata({"adapter_config": self.config}))
+        self.assertEqual(status, 200, text)
+        self.assertEqual(self.server.complete("policy"), self.server.complete("a1"))
+        status, text = self.load("lora_name=policy&load_inplace=true", self.weights)
+        self.assertEqual(status, 400)
+        self.assertIn("adapter policy: has no config", text)
+
+    def test_what_is_refused(self):
+        for query, body, code, says in (
+                (self.query(), self.weights[:-1], 400, "adapter policy"),
+                (self.query(), b"", 400, "adapter policy"),
+                (self.query(adapter_config="{}"), self.weights, 400, "adapter policy/adapter_config.json"),
+                (self.query(lora_name="base"), self.weights, 400, "lora_name"),
+                (self.query(lora_name="a0"), self.weights, 400, "is another adapter of --lora-root"),
+                ("", self.weights, 400, "has no lora_name"),
+                (self.query(rank="3"), self.weights, 400, "rank=3"),
+                (self.query(load_inplace="yes"), self.weights, 400, "load_inplace=yes"),
+                (self.query(keep_versions="65"), self.weights, 400, "keep_versions=65"),
+                (self.query(load_inplace="true", running="stop"), self.weights, 400, "running"),
+                (self.query(), bytes(201 << 10), 413, "--max-adapter-body")):
+            with self.subTest(query[:40], says=says):
+                status, text = self.load(query, body)
+                self.assertEqual(status, code, text)
+                self.assertIn(says, text)
+        self.assertEqual(self.load(self.query(), self.weights, key="x" + ADMIN_KEY)[0], 401)
+        self.assertEqual(self.load(self.query(), self.weights, kind="application/x-tar")[0], 415)
+        status, _, text = self.server.admin("/v1/load_lora_adapter", {"lora_name": "x" * (70 << 10), "lora_path": "a1"})
+        self.assertEqual(status, 413)
+        self.assertIn("--max-body", text)
+        self.assert_alive()
+
+    def from_tensors(self, **fields):
+        body = {"lora_name": "policy", "config_dict": json.loads(self.config),
+                "serialized_tensors": base64.b64encode(self.weights).decode(), "pinned": False, **fields}
+        status, _, text = self.server.admin("/load_lora_adapter_from_tensors", body)
+        return status, text
+
+    def test_tensors_as_sglang_sends_them(self):
+        status, text = self.from_tensors()
+        self.assertEqual((status, json.loads(text)["success"]), (200, True), text)
+        self.assertEqual(self.server.complete("policy"), self.server.complete("a1"))
+        pickled = base64.b64encode(pickle.dumps({"x": 1})).decode()
+        for fields, says in (({"serialized_tensors": pickled}, "is a pickle"), ({"serialized_tensors": "A" * 9}, "not base64"),
+                             ({"serialized_tensors": "****"}, "not base64"), ({"config_dict": "{}"}, "config_dict"),
+                             ({"added_tokens_config": {"x": 1}}, "added_tokens_config"), ({"load_format": "flattened_bucket"}, "load_format"),
+                             ({"unknown": 1}, "unknown")):
+            with self.subTest(says):
+                status, text = self.from_tensors(load_inplace=True, **fields)
+                self.assertEqual(status, 400, text)
+                self.assertIn(says, text)
 
 
 class Loading(Case):

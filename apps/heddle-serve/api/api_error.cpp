@@ -33,6 +33,10 @@ const char* anthropic_type(unsigned status) {
 
 }  // namespace
 
+ApiError invalid_input(const std::string& message, const char* param) {
+  return {400, "InvalidUserInput", message, param};
+}
+
 ApiError bad_request(const std::string& message, const std::string& param) {
   return {400, "BadRequestError", message, param};
 }

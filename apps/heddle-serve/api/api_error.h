@@ -22,6 +22,8 @@ class ApiError : public std::runtime_error {
   [[nodiscard]] const std::string& type() const { return type_; }
   /// The field that is wrong; empty: none alone is.
   [[nodiscard]] const std::string& param() const { return param_; }
+  /// 400 as vLLM has it of what loads adapters.
+  [[nodiscard]] ApiError invalid_input(const std::string& message, const char* param);
   /// The methods that the route has instead; empty: it is not about that.
   [[nodiscard]] const std::string& methods() const { return methods_; }
 
@@ -33,6 +35,8 @@ class ApiError : public std::runtime_error {
 };
 
 [[nodiscard]] ApiError bad_request(const std::string& message, const std::string& param = {});
+/// 400 as vLLM has it of what loads adapters.
+[[nodiscard]] ApiError invalid_input(const std::string& message, const char* param);
 /// "The model `x` does not exist."
 [[nodiscard]] ApiError no_such_model(const std::string& name);
 /// 405; `methods` as the header Allow lists them.

@@ -83,6 +83,11 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     request_.body = {};
     held_.let_go();
   }
+  std::string take_body() override {
+    std::string body = std::move(request_.body);
+    forget_body();
+    return body;
+  }
   void set_headers(Headers headers) override { headers_ = std::move(headers); }
 
   net::awaitable<void> send(HttpResponse response) override {
@@ -317,7 +322,8 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     if (is_reading_) co_await wait_for_read_ahead();
     if (is_gone_ || has_half_closed_) co_return false;  // nothing comes any more
     RequestParser parser;
-    set_limits(parser, context_->body_bytes);
+    set_limits(parser);
+    limit_ = context_->body;
     error_code error;
     if (buffer_.size() == 0) context_->idle.insert(&close_);
     expire(kHeaderTime);
@@ -331,13 +337,13 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
                                      net::redirect_error(net::use_awaitable, error));
     version_ = parser.is_header_done() ? parser.get().version() : 11;
     keeps_alive_ = parser.is_header_done() && parser.get().keep_alive();
-    if (error) {  // a body that is too long is known by the head
-      std::string path;
-      if (error == http::error::body_limit) path = head_of(parser).path;
-      co_return co_await refuse(error, path);
-    }
+    if (error) co_return co_await refuse(error, {});
     is_head_ = parser.get().method() == http::verb::head;
     request_ = head_of(parser);
+    if (context_->takes_large_body(request_)) limit_ = context_->large_body;
+    if (!limit_body(parser, limit_)) {
+      co_return co_await refuse(http::make_error_code(http::error::body_limit), request_.path);
+    }
     if (auto response = context_->check(request_)) {
       keeps_alive_ = keeps_alive_ && parser.is_done();
       co_await send(std::move(*response));
@@ -375,7 +381,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   net::awaitable<bool> refuse(error_code error, const std::string& path) {
     keeps_alive_ = false;
     held_.let_go();
-    std::optional<HttpResponse> response = refusal_of(error, context_->body_bytes, path);
+    std::optional<HttpResponse> response = refusal_of(error, limit_, path);
     if (response) co_await send(std::move(*response));
     co_return co_await leave();
   }
@@ -389,7 +395,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     if (!is_reading_ && !has_half_closed_) {
       expire(kCloseTime);
       char sink[kReadAhead];
-      for (size_t total = 0; !error && total < context_->body_bytes;) {
+      for (size_t total = 0; !error && total < limit_.bytes;) {
         total += co_await beast::get_lowest_layer(stream_).async_read_some(
             net::buffer(sink), net::redirect_error(net::use_awaitable, error));
       }
@@ -403,6 +409,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   net::steady_timer read_ahead_;  // ends when the read does
   net::steady_timer look_;
   HttpRequest request_;
+  BodyLimit limit_;  // of its body
   Buffers::Holder held_;
   Headers headers_;
   std::function<void()> gone_, close_;

@@ -18,7 +18,8 @@ struct ConnectionContext {
   HeadCheck check;
   Handler handler;
   std::shared_ptr<Buffers> buffers;  // also of the events of rows
-  uint64_t body_bytes = 0;
+  BodyLimit body{}, large_body{};    // as in ListenerOptions
+  std::function<bool(const HttpRequest& head)> takes_large_body{};
   std::chrono::milliseconds write_time{};
   bool is_stopping = false;
   int num_open = 0;

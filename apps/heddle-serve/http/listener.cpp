@@ -124,7 +124,9 @@ Listener::Listener(net::io_context& io, const ListenerOptions& options,
   shared.buffers = std::move(buffers);
   shared.check = std::move(check);
   shared.handler = std::move(handler);
-  shared.body_bytes = static_cast<uint64_t>(options.body_bytes);
+  shared.body = options.body;
+  shared.large_body = options.large_body;
+  shared.takes_large_body = options.takes_large_body;
   shared.write_time = std::chrono::milliseconds(static_cast<int64_t>(options.write_seconds * 1000));
   error_code error;
   const net::ip::address address = net::ip::make_address(options.host, error);

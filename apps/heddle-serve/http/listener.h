@@ -1,12 +1,13 @@
 #pragma once
 
-#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include <boost/asio/io_context.hpp>
 
 #include "http/buffers.h"
+#include "http/message.h"
 #include "http/responder.h"
 
 namespace heddle::serve {
@@ -16,7 +17,9 @@ struct ListenerOptions {
   int port = 0;                   // 0: one that is free
   std::string tls_cert, tls_key;  // PEM files; empty: plain HTTP
   int max_connections = 4096;
-  int64_t body_bytes = 8 << 20;
+  BodyLimit body{};        // of each request
+  BodyLimit large_body{};  // of those of which takes_large_body(head) is true
+  std::function<bool(const HttpRequest& head)> takes_large_body{};
   double write_seconds = 30;  // that a client may take nothing of a response
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +12,12 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 
 /// The text with its ASCII letters in lower case.
 [[nodiscard]] std::string lower_case(std::string_view text);
+
+/// How long the body of a request may be, and the option that says so.
+struct BodyLimit {
+  uint64_t bytes = 0;
+  const char* option = "";
+};
 
 /// A request as it came: the method in capitals, the target before and after its '?', a path other
 /// than "/" without the slash that ends it.

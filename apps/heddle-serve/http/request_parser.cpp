@@ -32,9 +32,15 @@ HttpResponse refusal(unsigned status, const std::string& message, const std::str
   return error_for(path, {status, "BadRequestError", message});
 }
 
-void set_limits(RequestParser& parser, uint64_t body_bytes) {
+void set_limits(RequestParser& parser) {
   parser.header_limit(kHeaderBytes);
-  parser.body_limit(body_bytes);
+  parser.body_limit(boost::none);
+}
+
+bool limit_body(RequestParser& parser, const BodyLimit& limit) {
+  parser.body_limit(limit.bytes);
+  const auto length = parser.content_length();
+  return !length || *length <= limit.bytes;
 }
 
 HttpRequest head_of(const RequestParser& parser) {
@@ -56,15 +62,17 @@ HttpRequest head_of(const RequestParser& parser) {
   return request;
 }
 
-std::optional<HttpResponse> refusal_of(const boost::system::error_code& error, uint64_t body_bytes,
-                                       const std::string& path) {
+std::optional<HttpResponse> refusal_of(const boost::system::error_code& error,
+                                       const BodyLimit& limit, const std::string& path) {
   if (error == http::error::header_limit) {
     return refusal(431, "the headers have more than " + std::to_string(kHeaderBytes) + " bytes",
                    path);
   }
   if (error == http::error::body_limit) {
     return refusal(
-        413, "the body has more than " + std::to_string(body_bytes) + " bytes (--max-body)", path);
+        413,
+        "the body has more than " + std::to_string(limit.bytes) + " bytes (" + limit.option + ")",
+        path);
   }
   const bool is_http =
       error.category() == http::make_error_code(http::error::bad_method).category();

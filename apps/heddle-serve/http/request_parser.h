@@ -11,8 +11,10 @@ namespace heddle::serve {
 
 using RequestParser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
-/// Readies it for one request.
-void set_limits(RequestParser& parser, uint64_t body_bytes);
+/// Readies it for one request: its head, until the length of its body is limited.
+void set_limits(RequestParser& parser);
+/// Once the head was read. False: the head says that the body is longer.
+[[nodiscard]] bool limit_body(RequestParser& parser, const BodyLimit& limit);
 
 /// An error for a request that no route has seen; `path` is empty where it is not known.
 [[nodiscard]] HttpResponse refusal(unsigned status, const std::string& message,
@@ -24,6 +26,7 @@ void set_limits(RequestParser& parser, uint64_t body_bytes);
 
 /// The response to what is no HTTP, or too long; nothing: the client has gone.
 [[nodiscard]] std::optional<HttpResponse> refusal_of(const boost::system::error_code& error,
-                                                     uint64_t body_bytes, const std::string& path);
+                                                     const BodyLimit& limit,
+                                                     const std::string& path);
 
 }  // namespace heddle::serve

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include <boost/asio/awaitable.hpp>
@@ -20,6 +21,8 @@ class Responder {
 
   /// The request's body was read and is not needed any more: it is freed.
   virtual void forget_body() = 0;
+  /// The request's body, which the request then has no more.
+  [[nodiscard]] virtual std::string take_body() = 0;
   /// Headers that the response has in addition to its own.
   virtual void set_headers(Headers headers) = 0;
   virtual boost::asio::awaitable<void> send(HttpResponse response) = 0;

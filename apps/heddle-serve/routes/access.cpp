@@ -36,12 +36,6 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
 }
 
-/// "Application/JSON; charset=utf-8" -> "application/json"
-std::string media_type(const HttpRequest& head) {
-  const std::string_view value = head.header("Content-Type");
-  return lower_case(trimmed(value.substr(0, value.find(';'))));
-}
-
 bool is_open_route(const HttpRequest& head) {
   constexpr std::string_view kOpen[] = {"/version", "/metrics", "/"};
   const bool is_get = head.method == "GET";
@@ -158,9 +152,13 @@ std::optional<ApiError> Access::refusal(const HttpRequest& head) const {
   // A reset takes no body, and its key is what no page of another site can send.
   const bool takes_body =
       head.method == "POST" && route != Route::kNone && route != Route::kResetPrefixCache;
-  if (takes_body && media_type(head) != "application/json") {
+  const bool may_be_weights = route == Route::kLoadAdapter;
+  const bool is_weights = may_be_weights && brings_adapter(head);
+  if (takes_body && !is_weights && media_type(head) != "application/json") {
     return ApiError(415, "UnsupportedMediaType",
-                    "the Content-Type header must be application/json");
+                    may_be_weights ? "the Content-Type header must be application/json, or "
+                                     "application/octet-stream with the weights of an adapter"
+                                   : "the Content-Type header must be application/json");
   }
   return std::nullopt;
 }

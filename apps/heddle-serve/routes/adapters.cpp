@@ -77,14 +77,10 @@ JsonObject base_card(Service& service, const std::string& name) {
               service.engine().options().max_context);
 }
 
-ApiError invalid(const std::string& message, const char* param) {
-  return {400, "InvalidUserInput", message, param};
-}
-
 std::string required(const json& body, const char* field) {
   const json* const value = files::find_member(body, field);
   const bool is_given = value != nullptr && value->is_string() && !files::text_of(*value).empty();
-  if (!is_given) throw invalid(std::string(field) + " is missing or not a string", field);
+  if (!is_given) throw invalid_input(std::string(field) + " is missing or not a string", field);
   return std::string(files::text_of(*value));
 }
 
@@ -112,34 +108,49 @@ void check_name(const std::string& name) {
   const bool is_wrong =
       name.size() > kLongest || name.find('\0') != std::string::npos || name == app::kBaseName;
   if (is_wrong)
-    throw invalid("lora_name must not be \"base\", hold NUL or be longer than 256 bytes",
-                  "lora_name");
+    throw invalid_input("lora_name must not be \"base\", hold NUL or be longer than 256 bytes",
+                        "lora_name");
   for (const char c : name) {
     if (static_cast<unsigned char>(c) < 0x20)
-      throw invalid("lora_name has control characters", "lora_name");
+      throw invalid_input("lora_name has control characters", "lora_name");
   }
 }
 
-struct Load {
-  std::string name{}, path{};  // no path: it goes back to a version
-  bool replaces = false;
-  SourceChoice from{};  // what `path` is of
-  RunningRequests running = RunningRequests::kFinish;
-  std::optional<int64_t> keep_versions{};
+struct Load : NewAdapter {
+  std::string path{};                // empty: it goes back to a version
+  SourceChoice from{};               // what `path` is of
   std::optional<int64_t> version{};  // that it goes back to, in place of a path
 };
 
-/// What becomes of unfinished answers.
-RunningRequests read_running(const json& body, bool replaces) {
-  const json* const given = files::find_member(body, "running");
-  if (given == nullptr || given->is_null()) return RunningRequests::kFinish;
-  const std::string_view word = given->is_string() ? files::text_of(*given) : std::string_view();
-  if (word != "finish" && word != "switch") {
-    throw invalid("running is " + files::json_text(*given) + R"(, expected "finish" or "switch")",
-                  "running");
+/// Throws ApiError where no adapter may have the name. Whether one that was loaded has it.
+bool check_new(const NewAdapter& load, const Service& service) {
+  check_name(load.name);
+  const ServedNames& names = service.names();
+  if (names.is_base(load.name)) {
+    throw invalid_input(
+        "'" + load.name + "' is a name of the base model; load the adapter under another",
+        "lora_name");
   }
-  if (!replaces) throw invalid("running needs load_inplace", "running");
-  return word == "switch" ? RunningRequests::kSwitch : RunningRequests::kFinish;
+  const auto known = names.adapters().find(load.name);
+  const bool is_added = known != names.adapters().end() && known->second.is_added;
+  if (is_added && !load.replaces) {
+    throw invalid_input("The lora adapter '" + load.name + "' has already been loaded.",
+                        "lora_name");
+  }
+  return is_added;
+}
+
+/// Throws ApiError where another adapter of --lora-root has the name of one that is new. `path`: of
+/// that, empty for one that comes from memory.
+void check_root(const NewAdapter& load, bool is_added, const std::string& path,
+                const Service& service) {
+  const std::string in_root = is_added ? std::string() : service.names().in_root(load.name);
+  std::error_code error;
+  if (in_root.empty() || load.replaces || fs::equivalent(in_root, path, error)) return;
+  throw invalid_input("'" + load.name +
+                          "' is another adapter of --lora-root; load it under another name, or " +
+                          "with load_inplace",
+                      "lora_name");
 }
 
 Load read_load(const std::string& text, Service& service) {
@@ -149,18 +160,19 @@ Load read_load(const std::string& text, Service& service) {
   for (const auto& [field, value] : only) {
     const json given = take(body, field);
     if (!given.is_null() && given != value) {
-      throw invalid(std::string(field) + ": only " + files::json_text(value) + " is supported",
-                    field);
+      throw invalid_input(
+          std::string(field) + ": only " + files::json_text(value) + " is supported", field);
     }
   }
   check_fields(body, kLoad, service.options().ignore_unknown_fields);
-  Load load{.name = required(body, "lora_name")};
-  check_name(load.name);
+  Load load;
+  load.name = required(body, "lora_name");
   const RowReader row(body, "request");
   if (row.find("version") != nullptr) {
     load.version = row.integer("version", 1, 1, std::numeric_limits<int64_t>::max());
     if (row.find("lora_path") != nullptr) {
-      throw invalid("version is one that the server has kept, so it has no lora_path", "version");
+      throw invalid_input("version is one that the server has kept, so it has no lora_path",
+                          "version");
     }
   } else {
     load.path = required(body, "lora_path");
@@ -169,35 +181,23 @@ Load read_load(const std::string& text, Service& service) {
     load.keep_versions = row.integer("keep_versions", 0, 0, kMaxKeptVersions);
   }
   load.replaces = row.flag("load_inplace", load.version.has_value());
-  load.running = read_running(body, load.replaces);
+  if (row.find("running") != nullptr) {
+    load.running = read_running(row.optional_text("running"), load.replaces);
+  }
   load.from = read_source(row);
   const std::string revision = row.optional_text("revision");
   if (!revision.empty()) load.path += "@" + revision;
   if (!load.from.is_remote() && !(revision.empty() && load.from.token.empty())) {
-    throw invalid("revision and api_token are for an adapter_source, hub or s3", "adapter_source");
+    throw invalid_input("revision and api_token are for an adapter_source, hub or s3",
+                        "adapter_source");
   }
-  const ServedNames& names = service.names();
-  if (names.is_base(load.name)) {
-    throw invalid("'" + load.name + "' is a name of the base model; load the adapter under another",
-                  "lora_name");
-  }
-  const auto known = names.adapters().find(load.name);
-  const bool is_added = known != names.adapters().end() && known->second.is_added;
-  if (is_added && !load.replaces) {
-    throw invalid("The lora adapter '" + load.name + "' has already been loaded.", "lora_name");
-  }
+  const bool is_added = check_new(load, service);
   if (load.version) {
     if (!is_added) throw not_loaded(load.name);
     return load;
   }
-  if (!load.from.is_remote()) load.path = path_in_root(names.lora_root(), load.path);
-  const std::string in_root = is_added ? std::string() : names.in_root(load.name);
-  std::error_code error;
-  if (!in_root.empty() && !load.replaces && !fs::equivalent(in_root, load.path, error)) {
-    throw invalid("'" + load.name + "' is another adapter of --lora-root; load it under another " +
-                      "name, or with load_inplace",
-                  "lora_name");
-  }
+  if (!load.from.is_remote()) load.path = path_in_root(service.names().lora_root(), load.path);
+  check_root(load, is_added, load.path, service);
   return load;
 }
 
@@ -206,17 +206,27 @@ ApiError load_failure(const Error& error, const Service& service) {
   switch (error.code()) {
     case ErrorCode::kOutOfMemory: return {507, "InsufficientStorage", message, "lora_path"};
     case ErrorCode::kCuda: return unavailable(message);
-    default: return invalid(message, "lora_path");
+    default: return invalid_input(message, "lora_path");
   }
 }
 
 }  // namespace
 
+RunningRequests read_running(const std::string& word, bool replaces) {
+  if (word != "finish" && word != "switch") {
+    throw invalid_input(
+        "running is " + files::json_text(json(word)) + R"(, expected "finish" or "switch")",
+        "running");
+  }
+  if (!replaces) throw invalid_input("running needs load_inplace", "running");
+  return word == "switch" ? RunningRequests::kSwitch : RunningRequests::kFinish;
+}
+
 std::string path_in_root(const std::string& root, const std::string& path) {
   const ApiError refused =
-      invalid("lora_path does not lead to an adapter inside --lora-root", "lora_path");
+      invalid_input("lora_path does not lead to an adapter inside --lora-root", "lora_path");
   if (root.empty())
-    throw invalid("the server has no --lora-root to load adapters from", "lora_path");
+    throw invalid_input("the server has no --lora-root to load adapters from", "lora_path");
   if (path.find('\0') != std::string::npos) throw refused;
   std::error_code error;
   const fs::path base = fs::canonical(root, error);
@@ -284,21 +294,18 @@ boost::asio::awaitable<HttpResponse> roll_back(Service& service, const Load& loa
   } catch (const UnknownAdapter& error) {
     throw ApiError{404, "NotFoundError", error.what(), "version"};
   } catch (const Error& error) {
-    throw invalid(error.what(), "version");
+    throw invalid_input(error.what(), "version");
   }
   co_return done(load.name, "rolled back");
 }
 
-boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::string& text) {
-  Load load = read_load(text, service);
-  if (load.version) co_return co_await roll_back(service, load);
-  fetch::AdapterLease lease;  // until its weights are in memory
-  if (load.from.is_remote()) {
-    std::tie(lease, load.path) = co_await service.fetch_adapter(load.path, load.from);
-  }
+/// Prepares the source, a path or a content, in the thread of loads, and gives it the name.
+template <class Source>
+boost::asio::awaitable<AdapterReceipt> load_from(Service& service, const Load& load,
+                                                 const Source& source) {
   try {
-    const auto prepare = [&service, path = load.path] {
-      return std::make_shared<PreparedAdapter>(service.engine().prepare_adapter(path));
+    const auto prepare = [&service, &source] {
+      return std::make_shared<PreparedAdapter>(service.engine().prepare_adapter(source));
     };
     const std::shared_ptr<PreparedAdapter> adapter =
         co_await service.run_on(Service::Worker::kLoads, prepare);
@@ -310,10 +317,29 @@ boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::s
     };
     const AdapterInfo info = co_await service.call(add);
     for (const std::string& what : info.warnings) spdlog::warn("warning: {}", what);
+    service.names().add(load.name, {.path = load.path, .is_added = true});
+    co_return info.receipt;
   } catch (const Error& error) {
     throw load_failure(error, service);
   }
-  service.names().add(load.name, {.path = load.path, .is_added = true});
+}
+
+boost::asio::awaitable<HttpResponse> load_content(Service& service, const NewAdapter& adapter,
+                                                  const AdapterContent& content) {
+  check_root(adapter, check_new(adapter, service), {}, service);
+  const Load load{adapter};
+  const AdapterReceipt receipt = co_await load_from(service, load, content);
+  co_return done_loading(load.name, receipt);
+}
+
+boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::string& text) {
+  Load load = read_load(text, service);
+  if (load.version) co_return co_await roll_back(service, load);
+  fetch::AdapterLease lease;  // until its weights are in memory
+  if (load.from.is_remote()) {
+    std::tie(lease, load.path) = co_await service.fetch_adapter(load.path, load.from);
+  }
+  co_await load_from(service, load, load.path);
   const auto measure = [&service, name = load.name] {
     return receipt_of(service, name, ReceiptNorms::kComputed);
   };
@@ -335,7 +361,7 @@ HttpResponse set_scales(Service& service, const std::string& body) {
   AdapterList adapters;
   for (const auto& [id, scale] : read_lora_scales(body)) {
     const auto place = names.find(id);
-    if (place == names.end()) throw invalid("no adapter has id " + std::to_string(id), "id");
+    if (place == names.end()) throw invalid_input("no adapter has id " + std::to_string(id), "id");
     if (scale != 0) adapters.push_back({place->second, scale});
   }
   service.names().set_defaults(std::move(adapters));

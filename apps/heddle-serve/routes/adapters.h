@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string>
+
 #include "http/responder.h"
 #include "service/service.h"
 
@@ -10,6 +14,18 @@ namespace heddle::serve {
 [[nodiscard]] HttpResponse list_models(Service& service);
 boost::asio::awaitable<HttpResponse> show_model(Service& service, const std::string& name);
 
+/// The name that an adapter gets, whether another one may have it, and what becomes of that.
+struct NewAdapter {
+  std::string name;
+  bool replaces = false;
+  RunningRequests running = RunningRequests::kFinish;  // with replaces
+  std::optional<int64_t> keep_versions{};              // of the name
+};
+/// What becomes of unfinished answers: "finish" or "switch". Throws ApiError.
+[[nodiscard]] RunningRequests read_running(const std::string& word, bool replaces);
+/// Loads an adapter from memory. Throws ApiError.
+boost::asio::awaitable<HttpResponse> load_content(Service& service, const NewAdapter& load,
+                                                  const AdapterContent& content);
 /// Loads an adapter under a name, as vLLM's route of that name. Throws ApiError.
 boost::asio::awaitable<HttpResponse> load_adapter(Service& service, const std::string& body);
 /// Takes a name away; rows that have it end with it.

@@ -33,6 +33,7 @@ constexpr Entry kTable[] = {{"POST", "/v1/chat/completions", Route::kChat},
                             {"POST", "/v1/load_lora_adapter", Route::kLoadAdapter},
                             {"POST", "/load_lora_adapter", Route::kLoadAdapter},
                             {"POST", "/v1/loras", Route::kLoadAdapter},
+                            {"POST", "/load_lora_adapter_from_tensors", Route::kLoadTensors},
                             {"POST", "/v1/unload_lora_adapter", Route::kUnloadAdapter},
                             {"POST", "/unload_lora_adapter", Route::kUnloadAdapter},
                             {"GET", "/v1/loras", Route::kListAdapters},
@@ -101,14 +102,26 @@ bool is_health_route(const HttpRequest& head) {
 }
 
 bool is_admin_route(const HttpRequest& head) {
-  constexpr std::string_view kAdmin[] = {"/v1/load_lora_adapter",
-                                         "/v1/unload_lora_adapter",
-                                         "/load_lora_adapter",
-                                         "/unload_lora_adapter",
-                                         "/lora-adapters",
-                                         "/reset_prefix_cache",
-                                         kAdapters};
+  constexpr std::string_view kAdmin[] = {"/v1/load_lora_adapter", "/v1/unload_lora_adapter",
+                                         "/load_lora_adapter",    "/load_lora_adapter_from_tensors",
+                                         "/unload_lora_adapter",  "/lora-adapters",
+                                         "/reset_prefix_cache",   kAdapters};
   return std::ranges::find(kAdmin, head.path) != std::end(kAdmin) || is_in(head.path, kAdapters);
+}
+
+bool brings_adapter(const HttpRequest& head) {
+  const Route route = route_of(head).route;
+  return route == Route::kLoadTensors ||
+         (route == Route::kLoadAdapter && media_type(head) == "application/octet-stream");
+}
+
+std::string media_type(const HttpRequest& head) {
+  constexpr const char* kSpaces = " \t";
+  std::string_view type = head.header("Content-Type");
+  type = type.substr(0, type.find(';'));
+  const size_t begin = type.find_first_not_of(kSpaces);
+  if (begin == std::string_view::npos) return {};
+  return lower_case(type.substr(begin, type.find_last_not_of(kSpaces) - begin + 1));
 }
 
 bool is_lorax_route(const HttpRequest& head) {

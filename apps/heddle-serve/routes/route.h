@@ -21,6 +21,7 @@ enum class Route : uint8_t {
   kMessages,
   kCountTokens,
   kLoadAdapter,
+  kLoadTensors,
   kUnloadAdapter,
   kDeleteAdapter,  // its name in the path
   kListAdapters,
@@ -50,6 +51,10 @@ struct RouteMatch {
 /// Whether the route exists only with an admin key: those that change which adapters there are, and
 /// what the prefix cache has.
 [[nodiscard]] bool is_admin_route(const HttpRequest& head);
+/// Whether its body is the weights of an adapter, or has them.
+[[nodiscard]] bool brings_adapter(const HttpRequest& head);
+/// The media type of its body, in lower case: "application/json".
+[[nodiscard]] std::string media_type(const HttpRequest& head);
 /// Whether errors have LoRAX's form.
 [[nodiscard]] bool is_lorax_route(const HttpRequest& head);
 /// The route as a label of metrics: there are no more of these than routes, whatever clients send.

@@ -16,6 +16,7 @@
 #include "api/token_json.h"
 #include "request_json/field_error.h"
 #include "request_json/row_reader.h"
+#include "routes/adapter_bodies.h"
 #include "routes/adapters.h"
 #include "routes/log_line.h"
 #include "routes/page.h"
@@ -59,7 +60,7 @@ HttpResponse success(HttpResponse response, const HttpRequest& request) {
   const bool is_plain =
       request.path == "/v1/load_lora_adapter" || request.path == "/v1/unload_lora_adapter";
   if (is_plain) return response;
-  return json_response({{"status", "success"}, {"message", response.body}});
+  return json_response({{"status", "success"}, {"success", true}, {"message", response.body}});
 }
 
 /// Whether the response has the state of the engine.
@@ -341,7 +342,7 @@ Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, 
     response = co_await show_model(service_, match.name);
   } else if (is_admin_route(request)) {
     log.outcome = "admin";
-    response = co_await answer_admin(request, match);
+    response = co_await answer_admin(request, match, responder);
   } else {
     response = facts(request, match);
   }
@@ -349,15 +350,36 @@ Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, 
   co_return true;
 }
 
+/// Loads an adapter that the body brings.
+net::awaitable<HttpResponse> Routes::load_body(const HttpRequest& request, Route route,
+                                               Responder& responder) {
+  const std::string query = request.query;
+  const auto text = std::make_shared<std::string>(responder.take_body());
+  const bool ignores_unknown = service_.options().ignore_unknown_fields;
+  const auto read = [query, text, route, ignores_unknown] {
+    return route == Route::kLoadTensors ? read_tensors(*text, ignores_unknown)
+                                        : read_weights(query, std::move(*text));
+  };
+  const BroughtAdapter brought = co_await service_.run_on(Service::Worker::kLoads, read);
+  co_return co_await load_content(service_, brought.load, brought.content);
+}
+
 net::awaitable<HttpResponse> Routes::answer_admin(const HttpRequest& request,
-                                                  const RouteMatch& match) {
+                                                  const RouteMatch& match, Responder& responder) {
   HttpResponse response;
   switch (match.route) {
     case Route::kUnloadAdapter:
       response = co_await unload_adapter(service_, unload_name(service_, request.body));
       break;
     case Route::kDeleteAdapter: response = co_await unload_adapter(service_, match.name); break;
-    case Route::kLoadAdapter: response = co_await load_adapter(service_, request.body); break;
+    case Route::kLoadAdapter:
+    case Route::kLoadTensors:
+      if (brings_adapter(request)) {
+        response = co_await load_body(request, match.route, responder);
+      } else {
+        response = co_await load_adapter(service_, request.body);
+      }
+      break;
     case Route::kListAdapters: co_return list_models(service_);
     case Route::kShowScales: co_return show_scales(service_);
     case Route::kSetScales: co_return set_scales(service_, request.body);

@@ -31,7 +31,9 @@ class Routes {
 
   IsKnown route(const HttpRequest& request, Responder& responder, RequestLog& log);
   boost::asio::awaitable<HttpResponse> answer_admin(const HttpRequest& request,
-                                                    const RouteMatch& match);
+                                                    const RouteMatch& match, Responder& responder);
+  boost::asio::awaitable<HttpResponse> load_body(const HttpRequest& request, Route route,
+                                                 Responder& responder);
   /// read() of a body, in another thread where that takes long.
   template <class Read>
   boost::asio::awaitable<std::invoke_result_t<Read>> read_body(const std::string& body,

@@ -27,6 +27,7 @@ namespace heddle::serve {
 namespace {
 
 constexpr uint64_t kBodyBytes = 4 << 10;
+constexpr BodyLimit kBody{kBodyBytes, "--max-body"};
 constexpr char kApiKey[] = "api", kAdminKey[] = "admin";
 
 void require(bool is_true) {
@@ -120,7 +121,7 @@ class Client {
       num_come_ = std::min(num_come_ + piece_, bytes_.size());
     }
     if (!error) return is_there();
-    if (const auto response = refusal_of(error, kBodyBytes, {})) check_refusal(*response);
+    if (const auto response = refusal_of(error, kBody, {})) check_refusal(*response);
     return false;
   }
   /// What of the bytes was not read yet.
@@ -149,8 +150,8 @@ bool is_head(std::string_view bytes, size_t piece) {
 bool serve_one(Client& client, const Access& access) {
   if (!is_head(client.rest(), client.piece())) return false;
   RequestParser parser;
-  set_limits(parser, kBodyBytes);
-  if (!client.read(parser, true)) return false;
+  set_limits(parser);
+  if (!client.read(parser, true) || !limit_body(parser, kBody)) return false;
   HttpRequest request = head_of(parser);
   (void)access.cors_headers(request);
   if (const auto response = access.check(request)) {

@@ -185,6 +185,7 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--stream-buffer", static_cast<double>(serve.stream_buffer)},
       {"--max-buffered", static_cast<double>(serve.max_buffered)},
       {"--max-body", static_cast<double>(limits.body_bytes)},
+      {"--max-adapter-body", static_cast<double>(limits.adapter_bytes)},
       {"--response-store", static_cast<double>(serve.response_store)},
       {"--response-store-size", static_cast<double>(serve.response_store_bytes)},
       {"--adapter-cache-size", static_cast<double>(serve.fetch.cache_bytes)},

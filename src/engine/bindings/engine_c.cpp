@@ -331,8 +331,9 @@ heddle_status heddle_engine_switch_adapter(heddle_engine* engine, heddle_string 
 
 heddle_status heddle_engine_load_adapter(heddle_engine* engine, heddle_string name,
                                          heddle_string config_json, const void* safetensors,
-                                         size_t num_bytes, bool replace) {
+                                         size_t num_bytes, bool replace, bool switch_running) {
   return guard([&] {
+    HEDDLE_CHECK(replace || !switch_running, "switch_running needs replace");
     heddle::EngineThread& thread = required("engine", engine).thread;
     const std::string key = heddle::capi::string_of("name", name, heddle::capi::kMaxName);
     const auto* const given = static_cast<const std::byte*>(safetensors);
@@ -343,7 +344,8 @@ heddle_status heddle_engine_load_adapter(heddle_engine* engine, heddle_string na
         .config_json = heddle::capi::string_of("config_json", config_json),
         .safetensors = *copy,
         .owner = copy};
-    load(thread, key, content, replace);
+    load(thread, key, content, replace,
+         switch_running ? heddle::RunningRequests::kSwitch : heddle::RunningRequests::kFinish);
   });
 }
 

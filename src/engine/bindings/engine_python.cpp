@@ -147,7 +147,8 @@ void load(PythonEngine* self, EngineOptions options, const nb::object& on_load) 
 /// Tensors of any framework and device. Those that have gaps are refused.
 std::pair<std::vector<std::string>, AdapterReceipt> load_adapter(
     const PythonEngine& engine, const std::string& name, const std::string& config_json,
-    const std::vector<std::string>& names, const nb::list& tensors, bool replace) {
+    const std::vector<std::string>& names, const nb::list& tensors, bool replace,
+    bool switches_running) {
   const std::shared_ptr<EngineThread> own = engine.thread();
   HEDDLE_CHECK(names.size() == tensors.size(), "there are ", names.size(), " names for ",
                tensors.size(), " tensors");
@@ -160,7 +161,8 @@ std::pair<std::vector<std::string>, AdapterReceipt> load_adapter(
                         .stream = static_cast<cudaStream_t>(arrays.stream())};
   const nb::gil_scoped_release unlocked;
   AdapterInfo info =
-      own->load_adapter(name, content_of(ctx, "adapter " + name, config_json, given), replace);
+      own->load_adapter(name, content_of(ctx, "adapter " + name, config_json, given), replace,
+                        switches_running ? RunningRequests::kSwitch : RunningRequests::kFinish);
   return {std::move(info.warnings), std::move(info.receipt)};
 }
 
@@ -305,7 +307,8 @@ void bind_queue(nb::module_& m) {
           },
           "name"_a, "folder"_a, "replace"_a, "switches_running"_a, "What is odd about it.")
       .def("load_adapter", &load_adapter, "name"_a, "config_json"_a, "names"_a, "tensors"_a,
-           "replace"_a, "What is odd about it, and its receipt without norms.")
+           "replace"_a, "switches_running"_a,
+           "What is odd about it, and its receipt without norms.")
       .def(
           "adapter_receipt",
           [](const PythonEngine& engine, const std::string& name, bool with_norms) {

@@ -23,7 +23,7 @@ TEST_F(CEngine, AdaptersOfMemoryHaveReceipts) {
   const std::string config = text_of_file(first + "/adapter_config.json"),
                     weights = text_of_file(first + "/adapter_model.safetensors");
   ASSERT_EQ(heddle_engine_load_adapter(engine, c_string("memory"), c_string(config), weights.data(),
-                                       weights.size(), false),
+                                       weights.size(), false, false),
             HEDDLE_OK);
   std::string digests[2];
   for (int i = 0; i < 2; ++i) {
@@ -43,13 +43,16 @@ TEST_F(CEngine, AdaptersOfMemoryHaveReceipts) {
   EXPECT_EQ(digests[0], digests[1]);
   expect_failure("\"memory\" is given twice",
                  heddle_engine_load_adapter(engine, c_string("memory"), c_string(config),
-                                            weights.data(), weights.size(), false));
+                                            weights.data(), weights.size(), false, false));
   expect_failure("adapter x",
                  heddle_engine_load_adapter(engine, c_string("x"), c_string(config), weights.data(),
-                                            weights.size() - 1, false));
-  expect_failure(
-      "safetensors is NULL",
-      heddle_engine_load_adapter(engine, c_string("x"), c_string(config), nullptr, 9, false));
+                                            weights.size() - 1, false, false));
+  expect_failure("safetensors is NULL",
+                 heddle_engine_load_adapter(engine, c_string("x"), c_string(config), nullptr, 9,
+                                            false, false));
+  expect_failure("switch_running needs replace",
+                 heddle_engine_load_adapter(engine, c_string("x"), c_string(config), weights.data(),
+                                            weights.size(), false, true));
   heddle_engine_receipt* none = nullptr;
   expect_failure("unknown adapter",
                  heddle_engine_adapter_receipt(engine, c_string("x"), false, &none));
