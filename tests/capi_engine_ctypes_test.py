@@ -60,6 +60,7 @@ class Event(Structure):
                 ("top_token_ids", POINTER(c_int32)), ("top_logprobs", POINTER(c_float)), ("num_top_logprobs", c_size_t),
                 ("prompt_logprobs", POINTER(c_float)), ("num_prompt_logprobs", c_size_t),
                 ("prompt_top_token_ids", POINTER(c_int32)), ("prompt_top_logprobs", POINTER(c_float)), ("num_prompt_top_logprobs", c_size_t),
+                ("values", POINTER(c_float)), ("num_values", c_size_t), ("labels", POINTER(String)),
                 ("prompt_tokens", c_int64), ("cached_tokens", c_int64), ("stop", String), ("stop_token", c_int32), ("wait_seconds", c_double), ("error", String), ("error_code", c_int32),
                 ("adapter_digest", String),
                 ("adapter_switches", POINTER(AdapterSwitch)), ("num_adapter_switches", c_size_t), ("earlier_digests", String)]
@@ -81,6 +82,11 @@ class Thinking(Structure):
     _fields_ = [("max_tokens", c_int64), ("begin", String), ("end", String)]
 
 
+class WantedValues(Structure):
+    _fields_ = [("kind", c_int32), ("pooling", String), ("normalize", c_int32), ("dimensions", c_int64), ("activates", c_bool),
+                ("token_ids", POINTER(c_int32)), ("num_token_ids", c_size_t)]
+
+
 class Request(Structure):
     _fields_ = [("messages", POINTER(Message)), ("num_messages", c_size_t), ("messages_json", String), ("text", String),
                 ("token_ids", POINTER(c_int32)), ("num_token_ids", c_size_t), ("adapter", String), ("max_tokens", c_int64),
@@ -94,7 +100,7 @@ class Request(Structure):
                 ("allowed_token_ids", POINTER(c_int32)), ("num_allowed_token_ids", c_size_t), ("include_stop", c_bool),
                 ("skip_special_tokens", c_bool), ("truncate_prompt_tokens", c_int64), ("continue_final_message", c_bool),
                 ("add_special_tokens", c_int32), ("top_logprobs", c_int32), ("prompt_logprobs", c_bool),
-                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("merge", Merge), ("cache_salt", String), ("tenant", String), ("tenant_weight", c_double), ("format", Format), ("thinking", Thinking),
+                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("merge", Merge), ("cache_salt", String), ("tenant", String), ("tenant_weight", c_double), ("format", Format), ("thinking", Thinking), ("values", WantedValues),
                 ("on_event", CALLBACK), ("user_data", c_void_p)]
 
 
@@ -128,6 +134,7 @@ def taken(event):
     return dict(request=event.request, text=text(event.text), reason=event.finish_reason, answer=text(event.answer),
                 token_ids=event.token_ids[:event.num_tokens], logprobs=event.logprobs[:event.num_tokens], error=text(event.error),
                 switches=[(each.position, each.token) for each in event.adapter_switches[:event.num_adapter_switches]],
+                values=event.values[:event.num_values], has_labels=bool(event.labels),
                 code=event.error_code, prompt_tokens=event.prompt_tokens, cached_tokens=event.cached_tokens)
 
 
@@ -217,6 +224,28 @@ class CEngine(unittest.TestCase):
         self.assertEqual(events[-1]["logprobs"], want["logprobs"])
         self.assertEqual("".join(e["text"] for e in events), want["answer"])
         self.assertGreater(len(events), 2)
+
+    def test_numbers_in_place_of_an_answer(self):
+        def values(kind, **fields):
+            request, id = self.request("The loom is old.", "", 2), c_int64()
+            request.values.kind = kind
+            for name, value in fields.items():
+                setattr(request.values, name, value)
+            self.check(LIBRARY.heddle_engine_submit(self.engine, request, id))
+            return self.poll(1)[id.value]
+
+        embedding = values(1, pooling=string("mean"), dimensions=32)
+        self.assertEqual((embedding["reason"], embedding["token_ids"], embedding["has_labels"]), (STOP, [], False))
+        self.assertEqual(len(embedding["values"]), 32)
+        self.assertAlmostEqual(sum(x * x for x in embedding["values"]), 1, places=5)
+        longer = values(1, pooling=string("mean"), dimensions=32, normalize=0)["values"]
+        self.assertAlmostEqual(longer[3] / longer[0], embedding["values"][3] / embedding["values"][0], places=3)
+        ids = (c_int32 * 2)(5, 6)
+        scores = values(3, token_ids=ids, num_token_ids=2)["values"]
+        self.assertEqual((len(scores), max(scores) < 0), (2, True))
+        classes = values(2)
+        self.assertEqual((classes["reason"], classes["code"]), (ERROR, 2))
+        self.assertIn("score head", classes["error"])
 
     def test_a_prompt_is_found_in_the_cache_until_a_reset(self):
         prompt, load = " ".join(["The loom is old."] * 12), Load()

@@ -45,8 +45,7 @@ extern "C" {
 
 #define HEDDLE_ENGINE_ABI_VERSION 11
 
-/* HEDDLE_ENGINE_ABI_VERSION of the library that is loaded; it fits this header when both are equal.
- */
+/* HEDDLE_ENGINE_ABI_VERSION of the loaded library; it fits this header when both are equal. */
 int32_t heddle_engine_abi_version(void);
 
 /* The library's version, "major.minor.patch". */
@@ -164,8 +163,7 @@ typedef struct heddle_engine_stats {
 } heddle_engine_stats;
 heddle_status heddle_engine_get_stats(heddle_engine* engine, heddle_engine_stats* stats);
 
-/* Forgets what the prefix cache has: requests that are submitted from here on find nothing of it.
-   Requests that run keep what they took. */
+/* Forgets what the prefix cache has. Requests that run keep what they took. */
 heddle_status heddle_engine_reset_prefix_cache(heddle_engine* engine);
 
 /* ---- Adapters -------------------------------------------------------------------------------- */
@@ -229,8 +227,7 @@ typedef struct heddle_engine_receipt {
    for a step. */
 heddle_status heddle_engine_adapter_receipt(heddle_engine* engine, heddle_string name,
                                             bool with_norms, heddle_engine_receipt** receipt);
-/* NULL: nothing happens. */
-void heddle_engine_receipt_destroy(heddle_engine_receipt* receipt);
+void heddle_engine_receipt_destroy(heddle_engine_receipt* receipt); /* NULL: nothing happens */
 
 /* ---- Events ---------------------------------------------------------------------------------- */
 
@@ -282,6 +279,10 @@ typedef struct heddle_engine_event {
   const int32_t* prompt_top_token_ids;
   const float* prompt_top_logprobs;
   size_t num_prompt_top_logprobs;
+  /* With heddle_wanted_values; of classes also [num_values] labels, NULL: no memory for them. */
+  const float* values;
+  size_t num_values;
+  const heddle_string* labels;
   int64_t prompt_tokens;
   int64_t cached_tokens; /* of these: the prefix cache had their keys and values */
   heddle_string stop;    /* the stop string that ended the answer */
@@ -366,6 +367,25 @@ typedef struct heddle_thinking_limit {
   heddle_string end;   /* "</think>" */
 } heddle_thinking_limit;
 
+typedef int32_t heddle_values_kind;
+enum {
+  HEDDLE_VALUES_NONE = 0,        /* the request wants an answer */
+  HEDDLE_VALUES_EMBEDDING = 1,   /* [dimensions], of the prompt's hidden states */
+  HEDDLE_VALUES_CLASSES = 2,     /* [num_labels], by the score head of the adapter or the model */
+  HEDDLE_VALUES_TOKEN_SCORES = 3 /* [num_token_ids] log-probabilities of what comes next */
+};
+
+/* Numbers in place of an answer, heddle::WantedValues: docs/embeddings.md. */
+typedef struct heddle_wanted_values {
+  heddle_values_kind kind;  /* HEDDLE_VALUES_NONE */
+  heddle_string pooling;    /* {NULL, 0}: as the model's folder says; "last", "mean", "cls" */
+  int32_t normalize;        /* -1: as the model's folder says; 0 or 1 */
+  int64_t dimensions;       /* 0: all; the first so many */
+  bool activates;           /* true; of classes: probabilities, else logits */
+  const int32_t* token_ids; /* NULL; whose scores are wanted, 1 to 128 */
+  size_t num_token_ids;     /* 0 */
+} heddle_wanted_values;
+
 /* What heddle::Request says of each. One of the four prompts is given: messages and messages_json
    go through the model's chat template, text and token_ids are taken as they are. */
 typedef struct heddle_engine_request {
@@ -428,6 +448,9 @@ typedef struct heddle_engine_request {
 
   heddle_answer_format format;
   heddle_thinking_limit thinking;
+
+  /* With a kind the event has values, and no token is drawn. */
+  heddle_wanted_values values;
 
   heddle_engine_callback on_event; /* NULL: the events are for heddle_engine_poll */
   void* user_data;                 /* NULL; goes to on_event */

@@ -22,6 +22,7 @@ from heddle._core import (
 from heddle._format import Format, Grammar, StructuralTag
 from heddle._llm import LLM
 from heddle._sampling import Sampling
+from heddle._values import Classes
 
 if hasattr(sys.modules.get("torch"), "library"):  # not while torch is still being imported
     import heddle.torch
@@ -31,6 +32,7 @@ __all__ = [
     "AdapterTable",
     "Answer",
     "AttentionOptions",
+    "Classes",
     "Context",
     "Format",
     "Grammar",

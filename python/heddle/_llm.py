@@ -22,6 +22,7 @@ from heddle._options import (
 from heddle._progress import Progress, is_watched
 from heddle._sampling import SEVERAL, set_options
 from heddle._several import run_all, work_of
+from heddle._values import ValueCalls
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -35,7 +36,7 @@ def _list_of(stop: str | Sequence[str]) -> list[str]:
     return [stop] if isinstance(stop, str) else list(stop)
 
 
-class LLM:
+class LLM(ValueCalls):
     """One model with many LoRA adapters, which answer concurrently in one batch.
 
     `chat` and `stream_chat` put prompts into the model's chat template; `generate` and `stream`
@@ -55,9 +56,8 @@ class LLM:
         num_threads: None: `heddle.num_threads()`.
         max_context: Tokens of one prompt with its answer; 0: what the model was made for.
         kv_memory: Bytes of the KV cache; 0: half of the device's memory that is available.
-        prefix_cache: Whether prompts take keys and values of tokens that an earlier one began
-            with, which then are not computed again (docs/prefix_cache.md). No bit of an answer
-            depends on it.
+        prefix_cache: Whether prompts take keys and values of tokens that an earlier one began with
+            (docs/prefix_cache.md). No bit of an answer depends on it.
         kv_host_memory: Bytes of host memory for pages that a GPU has no room for; None: a quarter of
             what is available, 0: none. On the CPU none.
         kv_cache_dir: A folder in which these keys and values outlive the process

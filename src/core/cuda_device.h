@@ -66,6 +66,7 @@ void unpin(std::byte* memory) noexcept;
 /// The same copies as below, of page-locked memory, without waiting for them.
 void begin_copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream);
 void begin_copy_to_host(std::span<std::byte> to, const std::byte* from, cudaStream_t stream);
+void begin_copy_within(std::byte* to, std::span<const std::byte> from, cudaStream_t stream);
 
 /// Either of them by a kernel, of 16-byte aligned memory and whole words of 4 bytes.
 void begin_word_copy(std::byte* to, const std::byte* from, size_t bytes, cudaStream_t stream);

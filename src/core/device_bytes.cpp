@@ -140,6 +140,14 @@ void begin_copy_to_host(const ExecContext& ctx, std::span<std::byte> to, const s
   }
 }
 
+void begin_copy_within(const ExecContext& ctx, std::byte* to, std::span<const std::byte> from) {
+  if (ctx.device.type == DeviceType::kCpu) {
+    std::ranges::copy(from, to);
+  } else if constexpr (kWithCuda) {
+    cuda::begin_copy_within(to, from, ctx.stream);
+  }
+}
+
 void begin_word_copy_from_host(const ExecContext& ctx, std::byte* to,
                                std::span<const std::byte> from) {
   if (ctx.device.type == DeviceType::kCpu) return begin_copy_from_host(ctx, to, from);

@@ -65,9 +65,11 @@ using PinnedHost = std::unique_ptr<std::byte, UnpinHost>;
 /// the CPU it is done when they return.
 void begin_copy_from_host(const ExecContext& ctx, std::byte* to, std::span<const std::byte> from);
 void begin_copy_to_host(const ExecContext& ctx, std::span<std::byte> to, const std::byte* from);
-/// Both by a kernel, for the few bytes that a step needs: a device makes the copies of all streams
-/// one after another, so that a step would wait for pages that are being copied. Whole words of 4
-/// bytes, 16-byte aligned.
+/// Between two places in memory of ctx.device that do not overlap, in the order of ctx.stream.
+void begin_copy_within(const ExecContext& ctx, std::byte* to, std::span<const std::byte> from);
+/// Those to and from the host by a kernel, for the few bytes that a step needs: a device makes the
+/// copies of all streams one after another, so that a step would wait for pages that are being
+/// copied. Whole words of 4 bytes, 16-byte aligned.
 void begin_word_copy_from_host(const ExecContext& ctx, std::byte* to,
                                std::span<const std::byte> from);
 void begin_word_copy_to_host(const ExecContext& ctx, std::span<std::byte> to,

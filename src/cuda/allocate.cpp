@@ -174,6 +174,11 @@ void begin_copy_to_host(std::span<std::byte> to, const std::byte* from, cudaStre
   HEDDLE_CUDA_CHECK(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream));
 }
 
+void begin_copy_within(std::byte* to, std::span<const std::byte> from, cudaStream_t stream) {
+  HEDDLE_CUDA_CHECK(
+      cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyDeviceToDevice, stream));
+}
+
 void copy_from_host(std::byte* to, std::span<const std::byte> from, cudaStream_t stream) {
   begin_copy_from_host(to, from, stream);
   HEDDLE_CUDA_CHECK(cudaStreamSynchronize(stream));

@@ -238,7 +238,8 @@ enum class RunningRequests : uint8_t {
   /// They go on with the new ones. One that waits begins with them. One that runs, or is paused,
   /// keeps its keys and values and computes its next token with them: from there on its bits are
   /// those of any request that changed at the same token, and no other request finds its pages. One
-  /// that was parked first gets back what it had.
+  /// that was parked first gets back what it had. Requests with Request::values end with what they
+  /// were submitted with.
   kSwitch
 };
 
@@ -400,6 +401,9 @@ class Engine {
   /// The tokenizer of the first adapter that the request names, or of the base model. May run in
   /// any thread, concurrently with steps and other calls. Throws Error for an unknown adapter.
   [[nodiscard]] std::shared_ptr<const PromptTokenizer> tokenizer(const Request& request) const;
+  /// What the labels of WantedValues::kClasses are called: those of the score head of the first
+  /// adapter that the request names, or of the model; none: there is no such head. As `tokenizer`.
+  [[nodiscard]] std::vector<std::string> labels(const Request& request) const;
   /// The text of a conversation by the template of the first adapter that the request names, or of
   /// the base model, as `submit` makes it; `style` becomes what the template says of answers, for
   /// those who have heddle's sources. May run in any thread, also while the engine runs steps.

@@ -117,6 +117,36 @@ struct ThinkingLimit {
   std::string end{};  // "</think>"
 };
 
+/// Numbers that a request asks for in place of an answer: they are made of its prompt, and nothing
+/// is drawn. h [prompt_tokens, hidden_size] are the prompt's hidden states after the model's last
+/// norm, with the request's adapters.
+struct WantedValues {
+  enum class Kind : uint8_t {
+    kNone,
+    /// [dimensions]: h pooled to one vector, its first `dimensions` numbers, and these divided by
+    /// their Euclidean length where it is normalized.
+    kEmbedding,
+    /// [num_labels]: the score head of the adapter, or else of the model, times h of the last token
+    /// plus the head's bias; with `activates` as probabilities.
+    kClasses,
+    /// [token_ids.size()]: the natural logarithm of the probability that each of `token_ids` comes
+    /// next, as log-probabilities of answers are.
+    kTokenScores
+  };
+  Kind kind = Kind::kNone;
+  /// Of an embedding: "last", the last row of h; "mean", the mean of its rows; "cls", its first
+  /// row. Empty: as the model's folder says (1_Pooling/config.json), else "last".
+  std::string pooling{};
+  /// Of an embedding; not given: as the model's folder says (modules.json), else true.
+  std::optional<bool> normalize{};
+  int64_t dimensions = 0;  // of an embedding: 1 to hidden_size; 0: all
+  /// Of classes: softmax(logits); where the head has one label, or its model's problem_type is
+  /// "multi_label_classification", each logit's sigmoid; with "regression" the logits stay.
+  bool activates = true;
+  std::vector<int32_t> token_ids{};  // 1 to kMaxScoredTokens of the vocabulary
+};
+inline constexpr size_t kMaxScoredTokens = 128;
+
 /// One row of work. Exactly one of `messages` (or `messages_json`), `text` and `token_ids` is
 /// given: messages go through the model's chat template, text and tokens are taken as they are.
 ///
@@ -204,6 +234,12 @@ struct Request {
   /// `ignore_end` and bad_words must leave something to draw.
   AnswerFormat format{};
   ThinkingLimit thinking{};
+
+  /// With a kind, Completion::values are all that the request gives: max_tokens, the sampling
+  /// options and the ends of answers do not count, and top_logprobs, prompt_logprobs, min_tokens,
+  /// logit_bias, bad_words, allowed_token_ids, format and thinking must not be given. It ends with
+  /// kStop.
+  WantedValues values{};
 };
 
 /// In what a row of Engine::submit_each differs from its request.
@@ -307,6 +343,9 @@ struct Completion {
   std::vector<float> prompt_logprobs{};
   std::vector<int32_t> prompt_top_token_ids{};
   std::vector<float> prompt_top_logprobs{};
+  // With Request::values.
+  std::vector<float> values{};
+  std::vector<std::string> labels{};  // [values.size()], of classes
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;                // of these: the prefix cache had their keys and values
   std::vector<int32_t> prompt_token_ids{};  // with tell_tokens

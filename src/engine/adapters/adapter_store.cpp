@@ -202,7 +202,8 @@ AdapterHold AdapterStore::read_facts(const std::string& name, const std::string&
   std::optional<uint64_t> digest;
   if (!is_settled) digest = digest_of(path, bounds);
   const auto opened = model::open_adapter(path, files_.config(), bounds);
-  if (opened->replaces_rows()) opened->load();  // which are compared with the model's
+  // Rows of a vocabulary are compared with the model's, a score head is kept.
+  if (opened->replaces_rows() || opened->score().is_present()) opened->load();
   AdapterHold known = describe(path, bounds, *opened);
   known->text = text_of(*known);
   known->young_digest = digest;

@@ -5,6 +5,7 @@
 
 #include "heddle/core/error.h"
 
+#include "engine/adapters/adapter_score.h"
 #include "engine/adapters/adapter_store.h"
 #include "engine/adapters/settled_read.h"
 #include "files/safetensors.h"
@@ -48,6 +49,7 @@ AdapterHold AdapterStore::describe(const std::string& path, const files::FolderB
   known->runs_alone = device.runs_alone(opened);
   known->invocation = opened.invocation_tokens();
   known->has_embedding = !opened.embedding().is_empty();
+  known->score = score_head_of(opened, files_);
   known->has_host_copies = device.can_stage(opened);
   return known;
 }

@@ -18,6 +18,7 @@
 #include "engine/adapters/adapter_merge.h"
 #include "engine/runner/device_adapters.h"
 #include "engine/text/row_text.h"
+#include "model/config/score_head.h"
 
 namespace heddle {
 
@@ -52,8 +53,9 @@ struct KnownAdapter {
   int64_t num_bytes = 0;              // of its weights in memory, at most
   std::string_view runs_alone{};      // DeviceAdapters::runs_alone
   std::vector<int32_t> invocation{};  // of aLoRA, which acts from these tokens on; else empty
-  bool has_embedding = false;         // one of its own, or changes to the model's
-  int64_t version = 0;                // under its name, counted from 1; of one of the folder 0
+  std::shared_ptr<const model::ScoreHead> score{};  // a score head of its own; null: none
+  bool has_embedding = false;                       // one of its own, or changes to the model's
+  int64_t version = 0;  // under its name, counted from 1; of one of the folder 0
   std::optional<files::FileStamps> found{};  // of one that was found in the folder of adapters
   std::optional<uint64_t> young_digest{};    // of one whose files were just written: see digest_of
   bool has_host_copies = false;              // it moves to its device from a copy in host memory

@@ -53,6 +53,23 @@ AnswerFormat format_of(const heddle_answer_format& given) {
           .choices = strings_of("format.choices", given.choices, given.num_choices)};
 }
 
+WantedValues values_of(const heddle_wanted_values& given) {
+  HEDDLE_CHECK(given.kind >= HEDDLE_VALUES_NONE && given.kind <= HEDDLE_VALUES_TOKEN_SCORES,
+               "values.kind is ", given.kind, ", expected ", HEDDLE_VALUES_NONE, " to ",
+               HEDDLE_VALUES_TOKEN_SCORES);
+  HEDDLE_CHECK(given.normalize >= -1 && given.normalize <= 1, "values.normalize is ",
+               given.normalize, ", expected -1, 0 or 1");
+  WantedValues values{.kind = static_cast<WantedValues::Kind>(given.kind),
+                      .pooling = string_of("values.pooling", given.pooling, kMaxName),
+                      .dimensions = given.dimensions,
+                      .activates = given.activates};
+  if (given.normalize >= 0) values.normalize = given.normalize == 1;
+  const int32_t* ids = array_of("values.token_ids", given.token_ids, given.num_token_ids);
+  values.token_ids.assign(ids, ids + given.num_token_ids);
+  return values;
+}
+
+static_assert(static_cast<int>(WantedValues::Kind::kTokenScores) == HEDDLE_VALUES_TOKEN_SCORES);
 static_assert(static_cast<int>(AnswerFormat::Kind::kStructuralTag) == HEDDLE_FORMAT_STRUCTURAL_TAG);
 static_assert(static_cast<int>(AdapterMerge::Method::kMagnitudePrune) ==
               HEDDLE_MERGE_MAGNITUDE_PRUNE);
@@ -141,6 +158,7 @@ Request request_of(const heddle_engine_request& given) {
   request.thinking = {.max_tokens = given.thinking.max_tokens,
                       .begin = string_of("thinking.begin", given.thinking.begin, kMaxName),
                       .end = string_of("thinking.end", given.thinking.end, kMaxName)};
+  request.values = values_of(given.values);
   return request;
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -67,8 +68,23 @@ static_assert(sizeof(heddle_adapter_switch) == sizeof(AdapterSwitch) &&
               offsetof(heddle_adapter_switch, position) == offsetof(AdapterSwitch, position) &&
               offsetof(heddle_adapter_switch, token) == offsetof(AdapterSwitch, token));
 
-/// The event as C sees it; points into `event`.
-heddle_engine_event event_of(const Event& event) {
+/// The texts as C sees them; none where there is no memory.
+std::vector<heddle_string> views_of(const std::vector<std::string>& texts) noexcept {
+  std::vector<heddle_string> views;
+  try {
+    for (const std::string& text : texts) views.push_back(view_of(text));
+  } catch (const std::bad_alloc&) {
+    views.clear();
+  }
+  return views;
+}
+
+std::vector<heddle_string> labels_of(const Event& event) noexcept {
+  return event.completion ? views_of(event.completion->labels) : std::vector<heddle_string>();
+}
+
+/// The event as C sees it; points into `event` and to its labels.
+heddle_engine_event event_of(const Event& event, const std::vector<heddle_string>& labels) {
   static const Completion nothing;
   const Completion& completion = event.completion ? *event.completion : nothing;
   return {
@@ -87,6 +103,9 @@ heddle_engine_event event_of(const Event& event) {
       .prompt_top_token_ids = completion.prompt_top_token_ids.data(),
       .prompt_top_logprobs = completion.prompt_top_logprobs.data(),
       .num_prompt_top_logprobs = completion.prompt_top_logprobs.size(),
+      .values = completion.values.data(),
+      .num_values = completion.values.size(),
+      .labels = labels.empty() ? nullptr : labels.data(),
       .prompt_tokens = completion.prompt_tokens,
       .cached_tokens = completion.cached_tokens,
       .stop = view_of(completion.stop),
@@ -105,9 +124,11 @@ heddle_engine_event event_of(const Event& event) {
 struct TakenEvent : heddle_engine_event {
   void set(Event&& taken) noexcept {
     event = std::move(taken);
-    static_cast<heddle_engine_event&>(*this) = event_of(event);
+    labels_of_event = labels_of(event);
+    static_cast<heddle_engine_event&>(*this) = event_of(event, labels_of_event);
   }
   Event event{};
+  std::vector<heddle_string> labels_of_event{};
 };
 
 class CallbackSink final : public EventSink {
@@ -118,7 +139,8 @@ class CallbackSink final : public EventSink {
   void expect(RequestId /*request*/) override {}
   void forget(RequestId /*request*/) noexcept override {}
   void tell(Event&& event) noexcept override {
-    const heddle_engine_event view = event_of(event);
+    const std::vector<heddle_string> labels = labels_of(event);
+    const heddle_engine_event view = event_of(event, labels);
     on_event_(user_data_, &view);
   }
 
@@ -201,6 +223,8 @@ void heddle_engine_request_init(heddle_engine_request* request) {
   request->add_special_tokens = -1;
   request->thinking.max_tokens = defaults.thinking.max_tokens;
   request->tenant_weight = defaults.tenant_weight;
+  request->values.normalize = -1;
+  request->values.activates = defaults.values.activates;
 }
 
 heddle_status heddle_engine_create(heddle_engine** engine, heddle_string model,

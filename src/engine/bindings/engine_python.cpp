@@ -202,6 +202,8 @@ void bind_queue(nb::module_& m) {
       .def_ro("prompt_logprobs", &Completion::prompt_logprobs)
       .def_ro("prompt_top_token_ids", &Completion::prompt_top_token_ids)
       .def_ro("prompt_top_logprobs", &Completion::prompt_top_logprobs)
+      .def_ro("values", &Completion::values)
+      .def_ro("labels", &Completion::labels)
       .def_ro("prompt_tokens", &Completion::prompt_tokens)
       .def_ro("cached_tokens", &Completion::cached_tokens)
       .def_ro("stop", &Completion::stop)

@@ -20,6 +20,7 @@ namespace heddle::python {
 namespace {
 
 namespace nb = nanobind;
+using namespace nanobind::literals;
 
 void bind_fields(nb::class_<Request>& request) {
   const auto sampling = [&request](const char* name, float SamplingOptions::*field) {
@@ -136,6 +137,34 @@ void bind_format(nb::class_<Request>& request) {
       });
 }
 
+constexpr std::pair<const char*, WantedValues::Kind> kValueKinds[] = {
+    {"none", WantedValues::Kind::kNone},
+    {"embedding", WantedValues::Kind::kEmbedding},
+    {"classes", WantedValues::Kind::kClasses},
+    {"token_scores", WantedValues::Kind::kTokenScores}};
+
+void bind_values(nb::class_<Request>& request) {
+  request.def(
+      "want",
+      [](Request& r, const std::string& kind, std::string pooling, std::optional<bool> normalize,
+         int64_t dimensions, bool activates, const std::vector<int64_t>& token_ids) {
+        const auto* const found = std::ranges::find(kValueKinds, std::string_view(kind),
+                                                    [](const auto& k) { return k.first; });
+        HEDDLE_CHECK(found != std::end(kValueKinds), "values are of kind ", kind);
+        r.values = {.kind = found->second,
+                    .pooling = std::move(pooling),
+                    .normalize = normalize,
+                    .dimensions = dimensions,
+                    .activates = activates};
+        for (const int64_t id : token_ids) {
+          r.values.token_ids.push_back(narrowed("a token id", id));
+        }
+      },
+      "kind"_a, "pooling"_a = "", "normalize"_a = nb::none(), "dimensions"_a = 0,
+      "activates"_a = true, "token_ids"_a = std::vector<int64_t>(),
+      "Numbers in place of an answer.");
+}
+
 /// Method, density, majority sign and seed.
 using MergeTuple = std::tuple<std::string, double, std::string, int64_t>;
 
@@ -185,6 +214,7 @@ void bind_request(nb::module_& m) {
   request.def(nb::init<>());
   bind_fields(request);
   bind_format(request);
+  bind_values(request);
   bind_adapters(request);
 }
 

@@ -216,11 +216,12 @@ PrefixCache::Part PrefixCache::find_part(const PrefixPlace& place, const PrefixK
   }
   Part longest;
   for (const int32_t entry : {whole, rest(place.entry).tail, at(place.entry).child}) {
-    if (entry == kNone || at(entry).page == kNoPage || at(entry).acts != acts) continue;
+    if (entry == kNone || at(entry).page == kNoPage) continue;
     const int64_t known = rest(entry).num_tokens > 0 ? rest(entry).num_tokens : page_size_;
     const auto of_entry = tokens_of(entry).first(static_cast<size_t>(known));
     const int64_t same = std::ranges::mismatch(of_entry, tokens).in1 - of_entry.begin();
-    const int64_t count = std::min(same, max_tokens);
+    const int64_t common = at(entry).acts.common_with(acts, page_size_);
+    const int64_t count = std::min({same, common, max_tokens});
     if (count > longest.num_tokens) longest = {at(entry).page, count};
   }
   return longest;

@@ -74,10 +74,11 @@ class PrefixCache final : private PagePool::Keeper {
   /// The next page of the sequence. With kPage the place goes on to it: the sequence has to share
   /// it before the pool allocates another one.
   Next find(PrefixPlace& place, const PrefixKey& key);
-  /// From here on parts of pages are found, of which sequences make copies: pages of drawn tokens
-  /// have the bits of prompts'.
-  void set_copy_page(std::function<void(PageId from, PageId to)> copy) { copy_ = std::move(copy); }
-  void copy_page(PageId from, PageId to) const { copy_(from, to); }
+  /// From here on parts of pages are found, of which sequences make copies. False where a copy
+  /// cannot be made.
+  using CopyPage = std::function<bool(PageId from, PageId to)>;
+  void set_copy_page(CopyPage copy) { copy_ = std::move(copy); }
+  [[nodiscard]] bool copy_page(PageId from, PageId to) const { return copy_(from, to); }
   /// Some tokens of the next page of a sequence, of which find gave nothing, or none.
   struct Part {
     PageId page{};  // whose first tokens they are
@@ -127,6 +128,15 @@ class PrefixCache final : private PagePool::Keeper {
     Digest adapters{};  // of those that act on it
     int64_t from = 0;   // the first position of the page on which they do
     friend bool operator==(const Acts&, const Acts&) = default;
+    /// Up to which position of a page of so many tokens both have the same keys and values, where
+    /// the tokens are the same: what acts later than that changes none of them.
+    [[nodiscard]] int64_t common_with(const Acts& other, int64_t page_size) const {
+      if (*this == other) return page_size;
+      const auto of_base = [page_size](const Acts& acts) {
+        return acts.adapters == Digest{} ? page_size : acts.from;
+      };
+      return salt == other.salt ? std::min(of_base(*this), of_base(other)) : 0;
+    }
   };
   /// What finding a page reads, besides its tokens: one line of a processor's cache.
   struct alignas(64) Entry {
@@ -214,8 +224,8 @@ class PrefixCache final : private PagePool::Keeper {
   int32_t oldest_ = kNone, newest_ = kNone;  // unused pages
   int64_t num_entries_ = 0, num_read_ = 0, num_read_from_disk_ = 0;
   boost::unordered_flat_map<uint64_t, int32_t> by_hash_;
-  std::function<void(PageId from, PageId to)> copy_;  // empty: parts are not found
-  PageTier* store_ = nullptr;                         // nullptr: there is none
+  CopyPage copy_;              // empty: parts are not found
+  PageTier* store_ = nullptr;  // nullptr: there is none
   BytesOf bytes_of_;
   std::list<Reading> readings_;  // in the order in which they were begun
 };

@@ -86,6 +86,7 @@ void Engine::State::admit() {
   }
   reserve_adjustments();
   reserve_masks();
+  reserve_values();
 }
 
 bool Engine::State::waits_for_format() const {
@@ -112,6 +113,19 @@ void Engine::State::reserve_masks() {
     runner.reserve_masks(std::ssize(queue.running()));
   } catch (const std::exception& failure) {
     fail_new(failure, has_mask);
+  }
+}
+
+/// As below, for what rows collect that want values.
+void Engine::State::reserve_values() {
+  for (auto next = queue.running().begin(); next != queue.running().end();) {
+    Sequence& sequence = *next++;
+    if (sequence.values == nullptr) continue;
+    try {
+      runner.give_place(*sequence.values);
+    } catch (const std::exception& failure) {
+      queue.fail(sequence, failure_of(failure));
+    }
   }
 }
 
@@ -218,6 +232,10 @@ void Engine::State::take_tokens(std::vector<Event>& events) {
   }
   for (const RowStep& row : step.schedule.rows) {
     if (row.is_alive()) queue.add_computed(*row.sequence, row.first + row.count);
+    if (row.gives_values && row.is_alive()) {
+      take_values(*row.sequence);
+      continue;
+    }
     const int64_t end = row.logits_begin + row.num_logits;
     for (int64_t i = row.logits_begin; i < end && row.is_alive(); ++i) {
       const auto at = static_cast<size_t>(i);
@@ -367,6 +385,7 @@ std::vector<float> Engine::prompt_logits(const Request& request) {
   sequence.request = {.prompt_tokens = prompt_tokens};
   sequence.adjustment = nullptr;
   sequence.mask = nullptr;
+  sequence.values = nullptr;
   s.runner.reserve_for(sequence.adapters);
   s.adapters.wait_and_take(sequence);
   sequence.cache.pages = *s.runner.pages().reserve(pages_for(prompt_tokens, s.options.page_size));

@@ -36,22 +36,33 @@ void tell_tokens(Sequence& sequence, Event& event) noexcept {
 
 }  // namespace
 
-/// Throws where all logits were NaN or infinite. Of any others the token that is drawn has a finite
-/// log-probability: NaN counts as -infinity, and -infinity is drawn only where there is nothing
-/// else.
-void Engine::State::check_finite(const Sequence& sequence, float logprob) {
-  if (std::isfinite(logprob)) return;
+/// Throws where a number of the row's is NaN or infinite. The log-probability of a token that is
+/// drawn is so only where all logits were: NaN counts as -infinity, and -infinity is drawn only
+/// where there is nothing else.
+void Engine::State::check_finite(const Sequence& sequence, std::span<const float> numbers) {
+  if (std::ranges::all_of(numbers, [](float x) { return std::isfinite(x); })) return;
   const bool is_base = sequence.adapters.holds.empty();
   throw NotFinite(std::string("the logits of the row are NaN or infinite: ") +
                   (is_base ? "the model has" : "the model or the adapter has") +
                   " weights that are damaged, or too large for the type of its activations");
 }
 
+/// Ends a row that wants values with them.
+void Engine::State::take_values(Sequence& sequence) {
+  try {
+    check_finite(sequence, sequence.values->collected);
+    sequence.values->finish(sequence.answer.completion, sequence.request.prompt_tokens);
+    queue.end(sequence, FinishReason::kStop);
+  } catch (const std::exception& failure) {
+    queue.fail(sequence, failure_of(failure));
+  }
+}
+
 /// Adds a drawn token to the answer, and an event where there is text or the tokens are reported;
 /// ends the request where that was its last.
 void Engine::State::take_token(Sequence& sequence, int32_t token, float logprob,
                                std::vector<Event>& events) {
-  check_finite(sequence, logprob);
+  check_finite(sequence, {&logprob, 1});
   if (sequence.mask != nullptr) sequence.mask->check(token);
   const RowRequest& request = sequence.request;
   RowAnswer& answer = sequence.answer;

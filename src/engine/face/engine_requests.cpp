@@ -73,6 +73,23 @@ class Engine::State::TokensOfRows {
   std::exception_ptr failure_{};
 };
 
+/// Of the adapter, or else of the model; null: there is none.
+std::shared_ptr<const model::ScoreHead> Engine::State::score_head(
+    const KnownAdapter* adapter) const {
+  const bool has_own = adapter != nullptr && adapter->score != nullptr;
+  return has_own ? adapter->score : files->score_head();
+}
+
+/// What the request wants in place of an answer.
+std::unique_ptr<RowValues> Engine::State::values_of(const Request& request,
+                                                    const KnownAdapter* adapter) const {
+  const int64_t num_logits = adapter == nullptr ? config.vocab_size : adapter->num_logits;
+  return RowValues::make(request, {.embedding = embedding,
+                                   .hidden_size = config.hidden_size,
+                                   .num_logits = config.has_head ? num_logits : 0,
+                                   .score = score_head(adapter)});
+}
+
 /// Checks the request, finds its adapters and tokenizes it. In any thread, concurrently with steps.
 void Engine::State::fill_row(Sequence& sequence, const Request& request, TokensOfRows& of_rows) {
   check_answer_fields(request);
@@ -83,26 +100,36 @@ void Engine::State::fill_row(Sequence& sequence, const Request& request, TokensO
   check_tokens(tokens.prompt, adapter);
   const int64_t prompt_tokens = completion.prompt_tokens = std::ssize(tokens.prompt);
   HEDDLE_CHECK(prompt_tokens > 0, "the prompt has no tokens");
-  HEDDLE_CHECK(prompt_tokens < options.max_context, "the prompt has ", prompt_tokens,
-               " tokens, the context holds ", options.max_context, " with the answer");
-  const bool draws = request.max_tokens > 0;
-  sequence.request = {
-      .sampling = request.sampling,
-      .ignore_end = request.ignore_end,
-      .min_tokens = request.min_tokens,
-      .stop_tokens = tokens.stop_tokens,
-      .top_logprobs = request.top_logprobs,
-      .scores_prompt = request.prompt_logprobs || !draws,
-      .draws = draws,
-      .skips_special = request.skip_special_tokens,
-      .tells_tokens = request.tell_tokens,
-      .prompt_tokens = prompt_tokens,
-      .max_tokens = prompt_tokens + std::min(std::max<int64_t>(request.max_tokens, 1),
-                                             options.max_context - prompt_tokens),
-      .salt = digest_of_salt(request.cache_salt, runner.adapters().secret()),
-      .tenant = tenant_of(request, fairness),
-      .weight = request.tenant_weight,
-      .submitted_at = sequence.request.submitted_at};
+  sequence.values = values_of(request, adapter);
+  const bool wants_values = sequence.values != nullptr;
+  HEDDLE_CHECK(prompt_tokens + (wants_values ? 0 : 1) <= options.max_context, "the prompt has ",
+               prompt_tokens, " tokens, the context holds ", options.max_context,
+               wants_values ? "" : " with the answer");
+  if (!wants_values && !config.has_head) {
+    throw_error(ErrorCode::kUnsupported, files->path(), ": is a ",
+                files->score_head() != nullptr ? "classifier" : "model without a head",
+                ", which writes no answers; it embeds",
+                files->score_head() != nullptr ? " and classifies" : "");
+  }
+  const bool draws = request.max_tokens > 0 && !wants_values;
+  const int64_t max_answer = wants_values ? 1
+                                          : std::min(std::max<int64_t>(request.max_tokens, 1),
+                                                     options.max_context - prompt_tokens);
+  sequence.request = {.sampling = request.sampling,
+                      .ignore_end = request.ignore_end,
+                      .min_tokens = request.min_tokens,
+                      .stop_tokens = tokens.stop_tokens,
+                      .top_logprobs = request.top_logprobs,
+                      .scores_prompt = !wants_values && (request.prompt_logprobs || !draws),
+                      .draws = draws,
+                      .skips_special = request.skip_special_tokens,
+                      .tells_tokens = request.tell_tokens,
+                      .prompt_tokens = prompt_tokens,
+                      .max_tokens = prompt_tokens + max_answer,
+                      .salt = digest_of_salt(request.cache_salt, runner.adapters().secret()),
+                      .tenant = tenant_of(request, fairness),
+                      .weight = request.tenant_weight,
+                      .submitted_at = sequence.request.submitted_at};
   check_length(sequence.request);
   sequence.tokens = tokens.prompt;
   sequence.cache.prefill_length = prompt_tokens;
@@ -115,6 +142,7 @@ void Engine::State::fill_row(Sequence& sequence, const Request& request, TokensO
   const int64_t num_logits = adapter == nullptr ? config.vocab_size : adapter->num_logits;
   HEDDLE_CHECK(request.top_logprobs <= num_logits, "top_logprobs is ", request.top_logprobs,
                ", the vocabulary has ", num_logits);
+  if (wants_values) return;
   sequence.adjustment = RowAdjustment::make(request, text_of(adapter), tokens, num_logits);
   sequence.mask = RowMask::make(request, text_of(adapter), num_logits, formats);
 }
@@ -232,6 +260,12 @@ std::shared_ptr<const PromptTokenizer> Engine::tokenizer(const Request& request)
   const AdapterHold adapter = state_->adapters.find(adapter_of_text(request));
   return prompt_tokenizer(state_->text_of(adapter.get()), state_->files->path(),
                           state_->options.max_context);
+}
+
+std::vector<std::string> Engine::labels(const Request& request) const {
+  const AdapterHold adapter = state_->adapters.find(adapter_of_text(request));
+  const std::shared_ptr<const model::ScoreHead> head = state_->score_head(adapter.get());
+  return head == nullptr ? std::vector<std::string>() : head->labels();
 }
 
 std::string Engine::render(const Request& request, answers::AnswerStyle& style) const {

@@ -51,6 +51,7 @@ struct Engine::State {
         options(complete_options(given, config, hooks.as_on_gpu)),
         fairness(fairness_of(options.fairness)),
         generation(generation_defaults(*files, options.generation_config)),
+        embedding(files->embedding_settings()),
         text_of_base(text_of_model(*files, options.generation_config)),
         formats(hooks.formats),
         runner(device_of(options), *files, limits_of(options), load_options_of(options)),
@@ -72,11 +73,7 @@ struct Engine::State {
       runner.adapters().set_secret(tier->secret());
       prefixes.set_store(*tier, [this](PageId page) { return runner.bytes_of(page); });
     }
-    if (!queue_rules().has_two_paths) {
-      prefixes.set_copy_page([this](PageId from, PageId to) {
-        std::ranges::copy(runner.bytes_of(from), runner.bytes_of(to).begin());
-      });
-    }
+    prefixes.set_copy_page([this](PageId from, PageId to) { return runner.copy_page(from, to); });
     files->check_unchanged();
     options.on_load = nullptr;  // what it refers to may be destroyed from here on
     fill_info();
@@ -93,6 +90,8 @@ struct Engine::State {
   }
   void check_tokens(std::span<const int32_t> tokens, const KnownAdapter* adapter) const;
   class TokensOfRows;
+  std::shared_ptr<const model::ScoreHead> score_head(const KnownAdapter* adapter) const;
+  std::unique_ptr<RowValues> values_of(const Request& request, const KnownAdapter* adapter) const;
   void fill_row(Sequence& sequence, const Request& request, TokensOfRows& of_rows);
   void fill_row(Sequence& sequence, const Request& request);
   void check_length(const RowRequest& request) const;
@@ -114,9 +113,11 @@ struct Engine::State {
   [[nodiscard]] bool waits_for_format() const;
   void reserve_adjustments();
   void reserve_masks();
+  void reserve_values();
   void fail_new(const std::exception& failure, bool (*concerns)(const Sequence&));
-  static void check_finite(const Sequence& sequence, float logprob);
+  static void check_finite(const Sequence& sequence, std::span<const float> numbers);
   void take_token(Sequence& sequence, int32_t token, float logprob, std::vector<Event>& events);
+  void take_values(Sequence& sequence);
   std::string finish_text(Sequence& sequence) const;
   void fail_step(const std::exception& failure, const StepSchedule& step);
   void count_adapters();
@@ -128,6 +129,7 @@ struct Engine::State {
   EngineOptions options;
   const Fairness fairness;
   GenerationDefaults generation;
+  model::EmbeddingSettings embedding;
   RowText text_of_base;
   grammar::FormatCompiler formats;  // before the requests that wait for its results
   ModelRunner runner;

@@ -68,9 +68,12 @@ PrefixKey prefix_key(const Sequence& sequence) {
 }
 
 /// Whether the sequence takes pages from the prefix cache: not where it needs logits of all tokens,
-/// or has pages of several adapters.
+/// pools their states, or has pages of several adapters.
 bool takes_prefix(const Sequence& sequence) {
-  return !sequence.request.scores_prompt && !sequence.has_switched();
+  const RowValues* const values = sequence.values.get();
+  const bool needs_all =
+      sequence.request.scores_prompt || (values != nullptr && values->needs_whole_prompt());
+  return !needs_all && !sequence.has_switched();
 }
 
 /// How many, at most: its last token is computed in any case, since it draws the next one.
@@ -108,6 +111,7 @@ void RowQueue::end(Sequence& sequence, FinishReason reason) noexcept {
   sequence.adapters = {};
   sequence.adjustment = nullptr;
   sequence.mask = nullptr;
+  sequence.values = nullptr;
   const auto place = std::ranges::find(running_, &sequence, [](const Sequence& s) { return &s; });
   if (place != running_.end()) return ended_.splice(ended_.end(), running_, place);
   waiting_.move_to(ended_, ended_.end(), WaitingRows::place_of(sequence));
@@ -249,6 +253,7 @@ void RowQueue::park(Sequences::iterator place) noexcept {
   free_pages(*place);
   place->adapters.weights.clear();
   place->adapters.slot = kNoAdapter;
+  if (place->values != nullptr) place->values->place = {};
   cache.was_parked = true;
   ++counts_.parkings;
   ++num_parked_;
@@ -340,7 +345,7 @@ void RowQueue::take_part(Sequence& sequence, const PrefixKey& key) noexcept {
   const auto [page, num_tokens] = prefixes_->find_part(cache.place, key, left);
   if (num_tokens == 0) return;
   cache.pages.grow_to(cache.place.num_pages + 1);
-  prefixes_->copy_page(page, cache.pages.ids().back());
+  if (!prefixes_->copy_page(page, cache.pages.ids().back())) return;
   count_cached(sequence, num_tokens);
 }
 
@@ -358,11 +363,13 @@ void RowQueue::count_cached(Sequence& sequence, int64_t num_tokens) noexcept {
 void RowQueue::add_tail(Sequence& sequence) noexcept {
   const RowCache& cache = sequence.cache;
   const int64_t first = cache.place.num_pages * rules_.page_size;
-  const bool is_part = cache.num_cached > first && cache.num_cached < first + rules_.page_size;
+  const int64_t end =
+      rules_.has_two_paths ? std::min(cache.num_cached, cache.prefill_length) : cache.num_cached;
+  const bool is_part = end > first && end < first + rules_.page_size;
   const bool has_failed = sequence.answer.completion.finish_reason == FinishReason::kError;
   if (!is_part || (sequence.answer.has_ended && has_failed)) return;
   PrefixKey key = prefix_key(sequence);
-  key.tokens = key.tokens.first(static_cast<size_t>(cache.num_cached));
+  key.tokens = key.tokens.first(static_cast<size_t>(end));
   prefixes_->add_tail(cache.place, key,
                       cache.pages.ids()[static_cast<size_t>(cache.place.num_pages)]);
 }

@@ -11,6 +11,7 @@ namespace heddle {
 void RowQueue::switch_adapter(const std::shared_ptr<KnownAdapter>& from,
                               const std::shared_ptr<KnownAdapter>& to) noexcept {
   const auto has_it = [&from](const Sequence& sequence) {
+    if (sequence.values != nullptr) return false;  // they are of one adapter and its score head
     const RowAdapters& adapters = sequence.adapters;
     const auto& latest = adapters.next.empty() ? adapters.holds : adapters.next;
     return std::ranges::find(latest, from) != latest.end();

@@ -28,7 +28,10 @@ void StepSchedule::add(Sequence& sequence, int64_t count) {
                                            .count = count,
                                            .decodes = sequence.decodes(),
                                            .logits_begin = num_logits});
-  if (end == sequence.num_tokens()) row.num_logits = 1;
+  const RowValues* const values = sequence.values.get();
+  const bool is_last = end == sequence.num_tokens();
+  row.gives_values = is_last && values != nullptr;
+  if (is_last && (values == nullptr || !values->pools())) row.num_logits = 1;
   if (sequence.is_scoring()) {
     row.num_scored = std::max<int64_t>(std::min(end, prompt_tokens - 1) - first, 0);
   }

@@ -15,10 +15,12 @@ inline constexpr int64_t kMaxScored = 32;
 struct RowStep {
   Sequence* sequence = nullptr;  // nullptr: it is gone
   int64_t first = 0, count = 0;
-  bool decodes = false;    // by the path of drawn tokens, else by that of prompts
-  int64_t num_logits = 0;  // of its last tokens: 0 within the prompt, else 1, and 1 for each draft
-  int64_t logits_begin = 0;  // index of the first of them in the step
-  int64_t num_scored = 0;    // of its first tokens: prompt tokens that score the next one
+  bool decodes = false;  // by the path of drawn tokens, else by that of prompts
+  /// Of its last tokens: 0 within the prompt and of pooled values, else 1, and 1 for each draft.
+  int64_t num_logits = 0;
+  int64_t logits_begin = 0;   // index of the first of them in the step
+  bool gives_values = false;  // it ends with the values that its sequence wants
+  int64_t num_scored = 0;     // of its first tokens: prompt tokens that score the next one
 
   /// Whether results of the step still concern it.
   [[nodiscard]] bool is_alive() const { return sequence != nullptr && !sequence->answer.has_ended; }

@@ -16,6 +16,7 @@
 #include "engine/cache/page_pool.h"
 #include "engine/cache/page_shelf.h"
 #include "engine/cache/prefix_place.h"
+#include "engine/rows/row_values.h"
 #include "engine/rules/row_adjustment.h"
 #include "engine/rules/row_mask.h"
 #include "engine/text/text_stream.h"
@@ -120,6 +121,7 @@ struct Sequence {
   RowAdapters adapters{};
   std::unique_ptr<RowAdjustment> adjustment{};  // nullptr: its logits stay as they are
   std::unique_ptr<RowMask> mask{};              // nullptr: it may draw any token
+  std::unique_ptr<RowValues> values{};          // nullptr: it gives an answer
   RowAnswer answer{};
   bool is_paused = false;  // takes no part in steps
 

@@ -70,6 +70,9 @@ void fill_batch(model::StepBatch& batch, const StepSchedule& step, int64_t page_
     if (has_list) add_pairs(batch, row);
   }
   batch.num_decode = std::ranges::count_if(step.rows, &RowStep::decodes);
+  batch.wants_hidden = std::ranges::any_of(step.rows, [](const RowStep& row) {
+    return row.sequence->values != nullptr && row.sequence->values->pools();
+  });
   const auto add_logits = [&](size_t seq, int64_t begin, int64_t count) {
     for (int64_t i = begin; i < begin + count; ++i) {
       batch.add_logits(static_cast<int32_t>(batch.q_indptr[seq] + i), static_cast<int32_t>(seq));

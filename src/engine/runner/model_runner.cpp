@@ -54,7 +54,8 @@ model::StepLimits step_limits(const Limits& limits, const PagePool& pages) {
           .num_seqs = limits.max_batch,
           .num_pages = pages.max_listed() + limits.max_batch,  // with one for what pads a batch
           .num_logit_rows = limits.max_batch + kMaxScored,
-          .more_bytes = Sampler::staged_bytes(limits.max_batch)};
+          .more_bytes =
+              Sampler::staged_bytes(limits.max_batch) + ValueRows::staged_bytes(limits.max_batch)};
 }
 
 KvCache::Shape kv_shape(Device device, const model::Decoder& model, const Limits& limits) {
@@ -104,6 +105,7 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
                              {limits.max_batch + kMaxScored, files.config().vocab_size});
                        })),
       sampler_(device, limits.max_batch),
+      values_(device, limits.max_batch, files.config().hidden_size),
       clock_(device) {
   reserve_workspace(0);
   batch_.reserve(largest_step());
@@ -178,6 +180,22 @@ void ModelRunner::reserve_masks(int64_t num_rows) {
   sampler_.reserve_masks(context_.exec().device, num_rows, logits_.view().size(1));
 }
 
+bool ModelRunner::copy_page(PageId from, PageId to) const noexcept {
+  if (from == to) return true;
+  try {
+    const ScopedDevice on_device(context_.exec().device);
+    begin_copy_within(context_.exec(), bytes_of(to).data(), bytes_of(from));
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+void ModelRunner::give_place(RowValues& row) {
+  const ScopedDevice on_device(context_.exec().device);
+  values_.give_place(row);
+}
+
 int64_t ModelRunner::num_logits(int32_t slot) const {
   const auto* const own = adapters_.tables().vocabularies.head(slot);
   return own == nullptr ? model_.config().vocab_size : own->num_tokens();
@@ -228,7 +246,10 @@ StepHandle ModelRunner::launch(const StepSchedule& step) {
   const bool is_recorded = overlaps() && decodes_alone && all_draw && !launches_block();
   if (is_recorded) pad_batch(batch_, limits_.max_batch, pages_.num_pages());
   const int64_t num_drawn = std::ssize(batch_.logit_tokens) - step.num_scored;
-  const auto add_more = [&](StagedArrays& arrays) { sampler_.stage(arrays, step, num_drawn); };
+  const auto add_more = [&](StagedArrays& arrays) {
+    sampler_.stage(arrays, step, num_drawn);
+    values_.stage(arrays, step);
+  };
   const model::StepInputs inputs = model_.stage(ctx, batch_, scratch_, add_more);
   const model::Decoder::Pass pass{.batch = batch_,
                                   .inputs = inputs,
@@ -242,6 +263,9 @@ StepHandle ModelRunner::launch(const StepSchedule& step) {
     compute_recorded(pass, has_vocabularies(step));
   } else {
     compute(pass);
+  }
+  if (batch_.wants_hidden) {
+    values_.pool(ctx, step, batch_.q_indptr, scratch_.hidden(batch_.num_tokens()));
   }
   for (const RowStep& row : step.rows) {
     RowCache& cache = row.sequence->cache;
@@ -295,9 +319,11 @@ void ModelRunner::draw(const StepHandle& handle) {
   const ExecContext& ctx = context_.exec();
   const ScopedDevice on_device(ctx.device);
   const auto widths = [this](int64_t row) { return width_of_logits(row); };
+  values_.score(ctx, *handle.schedule, {logits(), widths});
   sampler_.draw(ctx, *handle.schedule, {logits(), widths});
   if (overlaps()) clock_.end(ctx);
   sampler_.send(ctx);
+  values_.send(ctx, *handle.schedule);
 }
 
 StepTokens ModelRunner::collect(const StepHandle& handle) {
@@ -305,6 +331,7 @@ StepTokens ModelRunner::collect(const StepHandle& handle) {
   const StepSchedule& step = *handle.schedule;
   const auto begin = std::chrono::steady_clock::now();
   const StepTokens tokens = sampler_.receive(step);
+  values_.receive(step);
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
   wait_seconds_ += waited.count();
   clock_.count();

@@ -14,6 +14,7 @@
 #include "engine/runner/sampler.h"
 #include "engine/runner/step_clock.h"
 #include "engine/runner/step_graphs.h"
+#include "engine/runner/value_rows.h"
 #include "model/decoder/decoder.h"
 #include "model/source/model_files.h"
 
@@ -59,6 +60,8 @@ class ModelRunner {
   [[nodiscard]] const PagePool& pages() const { return pages_; }
   /// A page of the cache, in memory of the device.
   [[nodiscard]] std::span<std::byte> bytes_of(PageId page) const { return cache_.bytes_of(page); }
+  /// Copies a page onto another, in the order of the steps; false: the device has failed.
+  [[nodiscard]] bool copy_page(PageId from, PageId to) const noexcept;
   [[nodiscard]] int64_t page_bytes() const { return kv_shape_.page_bytes(); }
   [[nodiscard]] DType kv_dtype() const { return kv_shape_.dtype; }
   [[nodiscard]] double lora_seconds() const { return lora_seconds_; }
@@ -77,6 +80,9 @@ class ModelRunner {
   /// Room for the masks of so many requests, as above.
   void reserve_masks(int64_t num_rows);
 
+  /// Gives a row that starts a place for what it collects. Where it throws, nothing has changed.
+  void give_place(RowValues& row);
+
   /// Whether a step may be launched while one other is in flight: on a GPU, but for models whose
   /// sequences are computed anew at some length.
   [[nodiscard]] bool overlaps() const;
@@ -91,7 +97,8 @@ class ModelRunner {
   void draw(const StepHandle& handle);
   /// Waits for the step that was launched first, and was drawn. Returns a token and a
   /// log-probability for each of its logits, valid until the second next draw; they are not pending
-  /// any more. Stores the log-probabilities that its requests have reported.
+  /// any more. Stores the log-probabilities that its requests have reported, and what rows that
+  /// give values have collected.
   [[nodiscard]] StepTokens collect(const StepHandle& handle);
   /// A copy of all logits of the last step, in the order of the schedule, each row with num_logits
   /// of its slot.
@@ -120,6 +127,7 @@ class ModelRunner {
   model::StepBatch batch_;
   DeviceTensor logits_;  // [max_batch + kMaxScored, the widest vocabulary so far] f32
   Sampler sampler_;
+  ValueRows values_;
   int64_t max_pairs_ = 0;  // adapters of a list that there is room for
   StepGraphs graphs_;
   StepClock clock_;

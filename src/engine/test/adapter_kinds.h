@@ -94,6 +94,11 @@ class KindAdapter {
     config_["modules_to_save"].push_back(of_head ? "lm_head" : "embed_tokens");
     return *this;
   }
+  /// A score head of its own; returns its weight [num_labels, hidden_size].
+  std::vector<double> score(int64_t num_labels) {
+    config_["modules_to_save"] = {"classifier", "score"};  // both, as PEFT writes it
+    return values("score.weight", {num_labels, merged.config.hidden_size}, 0.7f);
+  }
 
   /// The folder with all of it.
   std::string write() {

@@ -46,13 +46,13 @@ class SubmitEach : public ::testing::Test {
     return outcomes;
   }
 
-  /// Tokens of prompts that some rows computed, where whole pages alone are shared. On the CPU rows
-  /// that start when another has ended also have a part of its last page.
+  /// Tokens of prompts that some rows computed, where whole pages alone are shared. Rows that start
+  /// when another has ended also have a part of its last page.
   static void expect_computed(const Engine& engine, int64_t want, size_t num_rows,
                               const std::string& what) {
-    const int64_t longest_part = testing::is_on_cpu() ? kPageSize - 1 : 0;
     EXPECT_LE(engine.stats().prefill_tokens, want) << what;
-    EXPECT_GE(engine.stats().prefill_tokens, want - longest_part * static_cast<int64_t>(num_rows))
+    EXPECT_GE(engine.stats().prefill_tokens,
+              want - (kPageSize - 1) * static_cast<int64_t>(num_rows))
         << what;
   }
 

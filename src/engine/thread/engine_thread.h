@@ -67,6 +67,9 @@ class EngineThread {
   [[nodiscard]] std::shared_ptr<const PromptTokenizer> tokenizer(const Request& request) const {
     return engine_.tokenizer(request);
   }
+  [[nodiscard]] std::vector<std::string> labels(const Request& request) const {
+    return engine_.labels(request);
+  }
   [[nodiscard]] std::string render(const Request& request, answers::AnswerStyle& style) const {
     return engine_.render(request, style);
   }

@@ -6,6 +6,9 @@
 #include "heddle/core/dispatch.h"
 #include "heddle/core/error.h"
 
+#include "files/printable.h"
+#include "model/config/score_head.h"
+
 namespace heddle::model {
 namespace {
 
@@ -54,6 +57,7 @@ bool is_zero(const LowRank& pair) {
 }  // namespace
 
 bool is_zero(const Adapter& adapter) {
+  if (adapter.score().is_present()) return false;
   for (const VocabularyPart* part : {&adapter.embedding(), &adapter.head()}) {
     if (part->weight.is_present() || !part->token_ids.empty()) return false;
     if (part->pair && !is_zero(*part->pair)) return false;
@@ -75,6 +79,10 @@ void Adapter::check_vocabulary_fits(const ModelDims& dims) const {
   check_part(path_, "head", head_, of_head, dims, {dims.hidden_size, of_head});
   HEDDLE_CHECK(of_head <= of_embedding, path_, ": its head gives ", of_head,
                " tokens, its embedding has ", of_embedding);
+  if (!score_.is_present()) return;
+  HEDDLE_CHECK(score_.columns == dims.hidden_size && score_.rows <= ScoreHead::kMaxLabels, path_,
+               ": tensor ", files::quote(score_.name), " is [", score_.rows, ", ", score_.columns,
+               "], expected [up to ", ScoreHead::kMaxLabels, ", ", dims.hidden_size, "]");
 }
 
 std::span<const std::byte> StoredValues::bytes() const {

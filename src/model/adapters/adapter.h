@@ -102,6 +102,10 @@ class Adapter {
 
   [[nodiscard]] const VocabularyPart& embedding() const { return embedding_; }
   [[nodiscard]] const VocabularyPart& head() const { return head_; }
+  /// [num_labels, hidden_size] of a score head of its own, and [num_labels] that are added to its
+  /// logits; or absent.
+  [[nodiscard]] const StoredValues& score() const { return score_; }
+  [[nodiscard]] const StoredValues& score_bias() const { return score_bias_; }
 
   /// Whether it has an embedding or a head in place of the base's.
   [[nodiscard]] bool replaces_rows() const {
@@ -132,6 +136,7 @@ class Adapter {
   std::string path_, base_model_;
   std::vector<AdapterPair> pairs_;
   VocabularyPart embedding_, head_;
+  StoredValues score_, score_bias_;
   std::vector<int32_t> invocation_tokens_;
   TensorCounts num_tensors_;
 };

@@ -296,9 +296,15 @@ class ConfigReader {
     const auto* value = find("modules_to_save");
     if (value == nullptr || is_unset(*value)) return;
     for (const std::string& module : strings("modules_to_save", *value)) {
+      // PEFT adds both where an adapter classifies, whichever of them the model has.
+      if (module == "score" || module == "classifier") {
+        config_.saves_score = true;
+        continue;
+      }
       bool* const part = vocabulary_part(module, config_.saves_embedding, config_.saves_head);
       if (part == nullptr) {
-        unsupported("modules_to_save", *value, "supported: \"embed_tokens\" and \"lm_head\"");
+        unsupported("modules_to_save", *value,
+                    "supported: \"embed_tokens\", \"lm_head\" and \"score\"");
       }
       *part = true;
     }

@@ -51,6 +51,7 @@ struct AdapterConfig {
   bool trains_bias = false;      // adapted layers may have biases in place of their own
   // Of embedding and head: whether they are in modules_to_save, and trainable_token_indices.
   bool saves_embedding = false, saves_head = false;
+  bool saves_score = false;  // the score head is one of modules_to_save
   std::vector<int32_t> embedding_tokens, head_tokens;
   std::vector<int32_t> invocation_tokens;  // of aLoRA, or empty
   bool ensure_weight_tying = false;        // what is for the embedding may be for the head, too

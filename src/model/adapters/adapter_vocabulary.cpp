@@ -290,6 +290,7 @@ std::string_view without_sum(const ExecContext& ctx, const Adapter& adapter,
   if (std::ranges::any_of(adapter.pairs(), has_factor)) return "IA3";
   if (std::ranges::any_of(adapter.pairs(), has_dora)) return "use_dora";
   if (std::ranges::any_of(adapter.pairs(), has_layer_bias)) return "biases of layers (bias)";
+  if (adapter.score().is_present()) return "a score head of its own";
   for (const auto& [part, base] :
        {std::pair(&adapter.embedding(), &embedding), {&adapter.head(), &head}}) {
     if (part->pair && has_dora(*part->pair)) return "use_dora";

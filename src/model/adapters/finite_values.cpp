@@ -104,6 +104,8 @@ void check_pair(const Adapter& adapter, const LowRank& pair, std::optional<DType
 
 void check_finite(const Adapter& adapter, std::optional<DType> rounded_to) {
   for (const AdapterPair& pair : adapter.pairs()) check_pair(adapter, pair, rounded_to);
+  check(adapter, adapter.score(), {});
+  check(adapter, adapter.score_bias(), {});
   for (const VocabularyPart* part : {&adapter.embedding(), &adapter.head()}) {
     check(adapter, part->weight, rounded_to);
     check(adapter, part->token_rows, {});

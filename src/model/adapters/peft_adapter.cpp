@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <sstream>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -94,11 +95,13 @@ class TensorSorter {
     const auto parsed = parse_peft_name(tensor.name, config_.method);
     if (!parsed) {
       const bool is_lora = config_.method == AdapterMethod::kLora;
-      throw_error(ErrorCode::kUnsupported, file_.path(), ": tensor ", files::quote(tensor.name),
-                  " is not ", is_lora ? "lora_A or lora_B" : "a tensor of ",
-                  is_lora ? "" : info_of(config_.method).peft_type,
-                  " of a layer's q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, "
-                  "qkv_proj or gate_up_proj, nor of embed_tokens or lm_head");
+      throw_error(
+          ErrorCode::kUnsupported, file_.path(), ": tensor ", files::quote(tensor.name), " is not ",
+          is_lora ? "lora_A or lora_B" : "a tensor of ",
+          is_lora ? "" : info_of(config_.method).peft_type,
+          " of a layer's q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, "
+          "qkv_proj or gate_up_proj, nor of embed_tokens or lm_head, nor the weight or bias of "
+          "score");
     }
     if (!parsed->adapter.empty()) {
       HEDDLE_CHECK(adapter_.empty() || adapter_ == parsed->adapter, file_.path(),
@@ -182,6 +185,25 @@ VocabularyPart read_part(const ModuleTensors& module, bool is_saved,
   return part;
 }
 
+/// Weight and bias of a score head; where modules_to_save names one it is there, whole.
+std::pair<StoredValues, StoredValues> read_score(const AdapterSource& source,
+                                                 const AdapterTensors& tensors) {
+  const AdapterPlace place{Kind::kScore};
+  const auto found = tensors.places.find(place);
+  const bool is_given = found != tensors.places.end();
+  const PlaceTensors none;
+  const ModuleTensors module{source, place, is_given ? found->second : none};
+  (void)read_matrix(module, Part::kOriginal);
+  const StoredValues weight = read_matrix(module, Part::kWeight);
+  const AdapterConfig& config = source.config;
+  HEDDLE_CHECK(weight.is_present() || (!config.saves_score && !is_given), source.path(),
+               ": has no tensor ", files::quote(peft_name(place, Part::kWeight)), ", yet ",
+               config.saves_score ? "modules_to_save of " + config.path + " names score"
+                                  : "others of score");
+  if (module.tensors[Part::kWeightBias] == nullptr) return {weight, {}};
+  return {weight, module.shaped(Part::kWeightBias, {weight.rows})};
+}
+
 }  // namespace
 
 std::vector<std::string> adapters_in(const std::string& folder) {
@@ -237,6 +259,7 @@ void PeftAdapter::read_tensors(const ModelDims* dims) {
   invocation_tokens_ = config_.invocation_tokens;
   embedding_ = part(Kind::kEmbedding, config_.saves_embedding, config_.embedding_tokens);
   head_ = part(Kind::kHead, config_.saves_head, config_.head_tokens);
+  std::tie(score_, score_bias_) = read_score(source, tensors);
   if (embedding_.pair && !invocation_tokens_.empty()) {  // PEFT refuses this too
     throw_error(
         ErrorCode::kUnsupported, config_.path,

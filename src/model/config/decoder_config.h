@@ -68,6 +68,7 @@ struct DecoderConfig {
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
   bool fused_qkv = false, fused_gate_up = false;  // one stored tensor with the rows of all
   bool tied_head = false;                         // the embedding is the head
+  bool has_head = true;         // false: tokens have no logits, the model embeds or classifies
   bool interleaved_qk = false;  // stored rows 2 j and 2 j + 1 of a head are a pair of the rotation
 
   std::vector<Rotation> rotations = std::vector<Rotation>(1);

@@ -56,6 +56,7 @@ TensorNames folder_tensor_names(const DecoderConfig& config, const WeightSource&
   for (const std::string_view other : kNestedDecoders) {
     if (weights.contains(std::string(other) + "norm.weight")) prefix = other;
   }
+  if (weights.contains("norm.weight")) prefix = "";
   const std::string nested_head = std::string(kNestedHead) + ".weight";
   if (weights.contains(nested_head)) head = nested_head;
   return names_after(config, prefix, head);

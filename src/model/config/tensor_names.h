@@ -41,7 +41,8 @@ struct TensorNames {
 /// Those of transformers.
 [[nodiscard]] TensorNames folder_tensor_names(const DecoderConfig& config);
 /// For a folder whose tensors of the decoder begin with "model.", or in models that take more than
-/// text with "model.language_model." or "language_model.model.".
+/// text with "model.language_model." or "language_model.model.", and in what transformers saved of
+/// a decoder alone with nothing.
 [[nodiscard]] TensorNames folder_tensor_names(const DecoderConfig& config,
                                               const WeightSource& weights);
 

@@ -72,9 +72,10 @@ void Decoder::run_layers(const ExecContext& ctx, const Pass& pass) const {
     std::visit([&](const auto& sites) { mlp(step, i, sites, y); }, block_.mlp);
   }
   const auto num_logit_rows = std::ssize(pass.batch.logit_tokens);
-  if (num_logit_rows == 0) return;
+  if (num_logit_rows == 0 && !pass.batch.wants_hidden) return;
   fused_add_rms_norm(ctx, step.normed, step.residual, step.delta, weights_.output_norm.view(),
                      step.norm_options());
+  if (num_logit_rows == 0) return;
   const TensorView last = pass.scratch.last_.rows(num_logit_rows);
   heddle::embedding(ctx, last, step.inputs.logit_tokens, step.normed);  // a plain choice of rows
 }

@@ -27,6 +27,10 @@ class DecoderScratch {
   /// When it throws, nothing has changed.
   void reserve_affines(Device device, const BlockShape& block);
 
+  /// [num_tokens, hidden_size]: the hidden states of a step's tokens after the last norm, where its
+  /// batch wants them, until the next step.
+  [[nodiscard]] TensorView hidden(int64_t num_tokens) const { return normed_.rows(num_tokens); }
+
  private:
   friend class Decoder;
   StepLimits limits_;

@@ -19,6 +19,7 @@ void StepBatch::clear() {
   pair_scales.clear();
   seq_uses.clear();
   max_pairs = num_decode = 0;
+  wants_hidden = false;
 }
 
 void StepBatch::reserve(const StepLimits& limits) {

@@ -41,6 +41,7 @@ struct StepBatch {
   std::vector<int32_t> pages;          // [page_indptr[num_seqs]]
   std::vector<int32_t> last_page_len;  // [num_seqs], this step's tokens included
   std::vector<int32_t> logit_tokens;   // tokens whose logits are wanted
+  bool wants_hidden = false;           // DecoderScratch::hidden is, too
   std::vector<int32_t> seq_slots;   // [num_seqs], whose embedding and head, kNoAdapter: the base's
   std::vector<int32_t> logit_seqs;  // [logit_tokens.size()], the sequence of each
   /// [logit_tokens.size()]: 0 where the adapter of the token acts, else kNoAdapter, as slots of a

@@ -94,6 +94,7 @@ const Family& find_gguf_family(const GgufSettings& settings) {
 struct FolderKind {
   const Family* family = nullptr;
   const Wrapper* wrapper = nullptr;
+  FolderHead head = FolderHead::kTokens;
 };
 
 /// The kind whose `name` is the value; a setting calls both by the same key.
@@ -121,6 +122,23 @@ std::string known(std::string_view Family::*name, std::string_view Wrapper::*of)
   return list;
 }
 
+/// A class of a family without a head for tokens.
+std::optional<FolderKind> find_headless_kind(std::string_view architecture) {
+  constexpr std::string_view kCausal = "ForCausalLM";
+  for (const auto& [suffix, head] :
+       {std::pair(std::string_view("ForSequenceClassification"), FolderHead::kScore),
+        {"Model", FolderHead::kNone}}) {
+    for (const Family* family : families()) {
+      const std::string_view stem =
+          family->architecture.substr(0, family->architecture.size() - kCausal.size());
+      if (architecture.starts_with(stem) && architecture.substr(stem.size()) == suffix) {
+        return FolderKind{.family = family, .head = head};
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 /// By architectures, or where that is missing by model_type, as transformers' AutoModel does.
 FolderKind folder_kind(const JsonSettings& settings) {
   const SettingName architectures{"architectures", ""}, type{"model_type", ""};
@@ -138,9 +156,12 @@ FolderKind folder_kind(const JsonSettings& settings) {
                " entries, expected one");
   const auto kind = find_kind(&Family::architecture, &Wrapper::architecture, names.front());
   if (kind) return *kind;
+  if (const auto headless = find_headless_kind(names.front())) return *headless;
   throw_error(ErrorCode::kUnsupported, settings.where(architectures), " is ",
               files::printable(names.front()),
-              ", supported: ", known(&Family::architecture, &Wrapper::architecture));
+              ", supported: ", known(&Family::architecture, &Wrapper::architecture),
+              ", and of families that are no wrappers the classes that end in Model and "
+              "ForSequenceClassification");
 }
 
 void check_text_type(const JsonSettings& text, const Wrapper& wrapper) {
@@ -201,11 +222,12 @@ FolderConfig read_folder_config(const files::Json& object, const std::string& pa
                                 const WeightSource& weights) {
   const JsonSettings whole(object, path);
   refuse_quantized(whole);
-  const auto [family, wrapper] = folder_kind(whole);
+  const auto [family, wrapper, head] = folder_kind(whole);
   const auto defaults = files::parse_json(
       wrapper != nullptr ? wrapper->folder_defaults : family->folder_defaults, "defaults");
   FolderConfig result;
   result.is_text_half = wrapper != nullptr;
+  result.head = head;
   const SettingName text{"text_config", ""};
   if (wrapper == nullptr || !whole.has(text)) {
     const JsonSettings settings(object, path, "", &*defaults);
@@ -232,6 +254,10 @@ FolderConfig read_folder_config(const files::Json& object, const std::string& pa
     for (std::string& key : whole.unread()) result.unread.push_back(std::move(key));
   }
   result.decoder.context_length = stretched_context(result.decoder);
+  if (head != FolderHead::kTokens) {
+    result.decoder.has_head = false;
+    result.decoder.tied_head = true;  // so that none is loaded
+  }
   return result;
 }
 

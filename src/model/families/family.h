@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,9 +52,17 @@ struct Wrapper {
 [[nodiscard]] DecoderConfig read_gguf_config(const GgufSettings& settings,
                                              const WeightSource& weights);
 
+/// What follows the last norm of a model in a folder, by the class that its config.json names.
+enum class FolderHead : uint8_t {
+  kTokens,  // "LlamaForCausalLM"
+  kScore,   // "LlamaForSequenceClassification": the logits of labels
+  kNone     // "LlamaModel"
+};
+
 /// What a config.json says.
 struct FolderConfig {
   DecoderConfig decoder;
+  FolderHead head = FolderHead::kTokens;
   std::vector<std::string> unread;  // settings that were not read: "text_config.new"
   bool is_text_half = false;        // of a model that takes more than text
 };

@@ -10,6 +10,8 @@
 #include "files/printable.h"
 #include "model/config/setting_types.h"
 #include "model/families/family.h"
+#include "model/source/embedding_files.h"
+#include "model/source/label_settings.h"
 #include "model/source/read_json.h"
 
 namespace heddle::model {
@@ -83,6 +85,7 @@ FolderModel::FolderModel(const std::string& folder)
   check_config_types(*settings_, file(kConfig));
   text_.check_types();
   if (has_file(kGenerationConfig)) generation_.emplace(file(kGenerationConfig));
+  embedding_ = read_embedding_settings(folder);
   read_config();
   find_head();
 }
@@ -91,6 +94,7 @@ void FolderModel::read_config() {
   FolderConfig read = read_folder_config(*settings_, file(kConfig), weights_);
   config_ = std::move(read.decoder);
   names_ = folder_tensor_names(config_, weights_);
+  if (read.head == FolderHead::kScore) read_score_head();
   for (std::string& key : read.unread) {
     const bool is_nested = key.starts_with(kTextConfig);
     const std::string name = is_nested ? key.substr(kTextConfig.size()) : key;
@@ -141,10 +145,46 @@ void FolderModel::leave_out_tensors(bool is_text_half) {
   }
 }
 
+/// Takes the head of a model for sequence classification, which is none of the decoder's tensors.
+void FolderModel::read_score_head() {
+  const std::string name = "score.weight", bias_name = "score.bias";
+  const StoredTensor stored = weights_.tensor(name);
+  const int64_t hidden_size = config_.hidden_size, num_labels = stored.rows;
+  HEDDLE_CHECK(
+      stored.rank == 2 && stored.columns == hidden_size && num_labels <= ScoreHead::kMaxLabels,
+      *stored.path, ": tensor ", files::quote(name), " is [", num_labels, ", ", stored.columns,
+      "] of rank ", stored.rank, ", expected [up to ", ScoreHead::kMaxLabels, ", ", hidden_size,
+      "]");
+  std::vector<float> bias;
+  if (weights_.contains(bias_name)) bias = score_values(bias_name, 1);
+  HEDDLE_CHECK(bias.empty() || std::ssize(bias) == num_labels, weights_.path(), ": tensor ",
+               files::quote(bias_name), " has ", bias.size(), " values, expected ", num_labels);
+  score_ = std::make_shared<const ScoreHead>(
+      score_values(name, 2), std::move(bias), label_names(num_labels),
+      score_activation(*settings_, num_labels, file(kConfig)));
+  weights_.leave_out(name);
+  weights_.leave_out(bias_name);
+}
+
+std::vector<float> FolderModel::score_values(const std::string& name, int rank) const {
+  const StoredTensor stored = weights_.tensor(name);
+  HEDDLE_CHECK(stored.rank == rank, *stored.path, ": tensor ", files::quote(name), " has rank ",
+               stored.rank, ", expected ", rank);
+  std::vector<std::byte> bytes(stored.num_bytes);
+  weights_.read(stored, 0, bytes);
+  std::vector<float> values(static_cast<size_t>(stored.rows * stored.columns));
+  dequantize(values, stored.type, bytes);
+  return values;
+}
+
+std::vector<std::string> FolderModel::label_names(int64_t num_labels) const {
+  return read_labels(*settings_, num_labels, file(kConfig));
+}
+
 /// Which tensors are embedding and head of a model that ties them: the one that exists, or both
 /// where they differ, as in transformers.
 void FolderModel::find_head() {
-  if (!config_.tied_head || !weights_.contains(names_.output)) return;
+  if (!config_.has_head || !config_.tied_head || !weights_.contains(names_.output)) return;
   if (!weights_.contains(names_.embedding)) {
     names_.embedding = names_.output;
     return;
@@ -170,6 +210,7 @@ std::vector<std::string> FolderModel::file_paths() const {
     if (has_file(name)) paths.push_back(file(name));
   }
   for (const std::string& path : text_.file_paths()) paths.push_back(path);
+  for (const std::string& path : embedding_files(folder_)) paths.push_back(path);
   return paths;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,9 @@ class FolderModel : public ModelFiles {
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
   [[nodiscard]] std::vector<int32_t> end_tokens() const override;
   [[nodiscard]] GenerationConfig generation_config() const override;
+  [[nodiscard]] EmbeddingSettings embedding_settings() const override { return embedding_; }
+  [[nodiscard]] std::shared_ptr<const ScoreHead> score_head() const override { return score_; }
+  [[nodiscard]] std::vector<std::string> label_names(int64_t num_labels) const override;
   [[nodiscard]] chat_template::ChatTemplates chat_templates() const override {
     return text_.chat_templates();
   }
@@ -45,6 +49,8 @@ class FolderModel : public ModelFiles {
   void read_config();
   void leave_out_tensors(bool is_text_half);
   void find_head();
+  void read_score_head();
+  [[nodiscard]] std::vector<float> score_values(const std::string& name, int rank) const;
 
   std::string folder_;
   FolderText text_;
@@ -53,6 +59,8 @@ class FolderModel : public ModelFiles {
   FolderWeights weights_;
   DecoderConfig config_;
   TensorNames names_;
+  EmbeddingSettings embedding_;
+  std::shared_ptr<const ScoreHead> score_;  // null: it has none
   std::vector<std::string> unread_, warnings_, notes_;
 };
 

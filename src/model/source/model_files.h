@@ -8,6 +8,8 @@
 #include "chat_template/chat_templates.h"
 #include "files/file_stamps.h"
 #include "model/config/decoder_config.h"
+#include "model/config/embedding_settings.h"
+#include "model/config/score_head.h"
 #include "model/config/tensor_names.h"
 #include "model/config/weight_source.h"
 #include "model/model_names.h"
@@ -44,6 +46,14 @@ class ModelFiles {
   [[nodiscard]] virtual std::vector<int32_t> end_tokens() const { return {}; }
   /// Its defaults for sampling. Throws Error where a value is of a wrong type.
   [[nodiscard]] virtual GenerationConfig generation_config() const { return {}; }
+  /// How the model embeds.
+  [[nodiscard]] virtual EmbeddingSettings embedding_settings() const { return {}; }
+  /// Of a model for sequence classification; null: it has none.
+  [[nodiscard]] virtual std::shared_ptr<const ScoreHead> score_head() const { return nullptr; }
+  /// What an adapter's score head for so many labels calls them.
+  [[nodiscard]] virtual std::vector<std::string> label_names(int64_t num_labels) const {
+    return unnamed_labels(num_labels);
+  }
   /// Empty where the model has none.
   [[nodiscard]] virtual chat_template::ChatTemplates chat_templates() const { return {}; }
   /// The texts of the tokens that have a role, by the names that templates use.

@@ -259,7 +259,10 @@ TEST_F(PrefixCacheTest, WhatIsClearedIsForgottenAndRowsKeepTheirPages) {
 class PrefixTails : public PrefixCacheTest {
  protected:
   PrefixTails() {
-    cache.set_copy_page([this](PageId from, PageId to) { copies.emplace_back(from, to); });
+    cache.set_copy_page([this](PageId from, PageId to) {
+      copies.emplace_back(from, to);
+      return true;
+    });
   }
   /// Runs a row that ends with all its tokens computed, the last of them in a page that is not
   /// whole; the tokens that it has found.
@@ -308,8 +311,18 @@ TEST_F(PrefixTails, AreOfTheirSaltAndAdapters) {
   EXPECT_EQ(run_to_end({first(7)}), 0);
   EXPECT_EQ(run_to_end({first(7), {}, a, 0}), 0);
   EXPECT_EQ(run_to_end({first(7), {}, b, 0}), 0);
-  EXPECT_EQ(run_to_end({first(7), {}, a, 5}), 4) << "what acts within the page is another";
+  EXPECT_EQ(run_to_end({first(7), {}, a, 5}), 5) << "up to where another acts within the page";
   EXPECT_EQ(run_to_end({first(7), {}, a, 0}), 6);
+}
+
+/// Up to where adapters begin to act within a page it has the keys of the base model.
+TEST_F(PrefixTails, AreOfOtherAdaptersUpToWhereTheseAct) {
+  EXPECT_EQ(run_to_end({first(7), {}, a, 6}), 0);
+  EXPECT_EQ(run_to_end({first(7), {}, b, 6}, false), 6);
+  EXPECT_EQ(run_to_end({first(7), {}, b, 5}, false), 5);
+  EXPECT_EQ(run_to_end({first(7)}, false), 6) << "and the base model's";
+  EXPECT_EQ(run_to_end({first(7)}), 6);
+  EXPECT_EQ(run_to_end({first(7), {}, a, 5}, false), 5) << "from the base model's tail";
 }
 
 TEST_F(PrefixTails, GoWithTheWholePageAndWithTheNextTail) {

@@ -220,11 +220,12 @@ class Simulation {
                testing::random_int(0, 3) == 0 ? nullptr : &shelf_),
         has_two_paths_(has_two_paths),
         chunk_(testing::random_int(1, 20)) {
-    if (has_two_paths) return;
     prefixes_.set_copy_page([this](PageId from, PageId to) {
+      if (testing::random_int(0, 9) == 0) return false;
       const auto page = [this](PageId id) { return values_.begin() + int64_t(id) * kPageSize; };
       std::copy_n(page(from), kPageSize, page(to));
       ++copied_pages;
+      return true;
     });
   }
 

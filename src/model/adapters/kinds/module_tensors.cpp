@@ -15,6 +15,7 @@ using Kind = AdapterPlace::Kind;
 bool is_target(const AdapterConfig& config, const AdapterPlace& place) {
   switch (place.kind) {
     case Kind::kLayer: return config.targets(place.name());
+    case Kind::kScore: return false;  // it is saved whole
     case Kind::kEmbedding: return config.targets_vocabulary(place.name());
     case Kind::kHead:
       return config.targets_vocabulary(place.name()) ||
@@ -33,7 +34,8 @@ void check_is_matrix(const std::string& path, const files::SafetensorsTensor& te
 
 int64_t PlaceTensors::num_applied() const {
   auto count = std::ssize(tensors_) - std::ranges::count(tensors_, nullptr);
-  for (const AdapterPart unread : {AdapterPart::kOriginal, AdapterPart::kVelora}) {
+  for (const AdapterPart unread :
+       {AdapterPart::kOriginal, AdapterPart::kOriginalBias, AdapterPart::kVelora}) {
     if ((*this)[unread] != nullptr) --count;
   }
   return count;

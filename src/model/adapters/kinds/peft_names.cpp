@@ -14,7 +14,7 @@ using Kind = AdapterPlace::Kind;
 
 constexpr std::string_view kBase = "base_model.";
 constexpr std::string_view kPrefix = "base_model.model.", kModel = "model.";
-constexpr std::string_view kEmbedding = "model.embed_tokens", kHead = "lm_head";
+constexpr std::string_view kEmbedding = "model.embed_tokens", kHead = "lm_head", kScore = "score";
 constexpr std::string_view kLayers = "model.layers.";
 /// Segments that torch.compile, FSDP and activation checkpointing insert anywhere in a name; DDP
 /// and DeepSpeed put one first.
@@ -121,6 +121,15 @@ constexpr Spelling kOfVocabulary[] = {
     {AdapterPart::kTokenRows, ".token_adapter.trainable_tokens_delta"},
 };
 
+constexpr Spelling kOfScore[] = {
+    {AdapterPart::kWeight, ".weight"},
+    {AdapterPart::kWeight, ".modules_to_save.weight"},
+    {AdapterPart::kWeightBias, ".bias"},
+    {AdapterPart::kWeightBias, ".modules_to_save.bias"},
+    {AdapterPart::kOriginal, ".original_module.weight"},
+    {AdapterPart::kOriginalBias, ".original_module.bias"},
+};
+
 bool consume(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
   text.remove_prefix(prefix.size());
@@ -216,6 +225,7 @@ std::optional<AdapterPlace> consume_place(std::string_view& text) {
   (void)consume(text, kModel);
   if (consume(text, kEmbedding.substr(kModel.size()))) return AdapterPlace{Kind::kEmbedding};
   if (consume(text, kHead)) return AdapterPlace{Kind::kHead};
+  if (consume(text, kScore)) return AdapterPlace{Kind::kScore};
   return consume_layer(text);
 }
 
@@ -226,12 +236,20 @@ std::optional<AdapterPart> part_of(std::string_view text, std::span<const Spelli
   return std::nullopt;
 }
 
+std::optional<AdapterPart> part_at(Kind kind, std::string_view text, AdapterMethod method) {
+  if (kind == Kind::kScore) return part_of(text, kOfScore);
+  const bool is_embedding = kind == Kind::kEmbedding;
+  const auto part = part_of(text, is_embedding ? of_embedding(method) : of_linear(method));
+  return part || kind == Kind::kLayer ? part : part_of(text, kOfVocabulary);
+}
+
 }  // namespace
 
 std::string AdapterPlace::name() const {
   switch (kind) {
     case Kind::kEmbedding: return std::string(kEmbedding);
     case Kind::kHead: return std::string(kHead);
+    case Kind::kScore: return std::string(kScore);
     case Kind::kLayer: break;
   }
   return std::string(kLayers) + std::to_string(layer) + '.' + std::string(module->name);
@@ -248,9 +266,7 @@ std::optional<PeftTensorName> parse_peft_name(std::string_view text, AdapterMeth
   const auto place = consume_place(text);
   if (!place || !text.starts_with('.')) return std::nullopt;
   std::string rest(text), adapter = take_adapter_name(rest);
-  const bool is_embedding = place->kind == Kind::kEmbedding;
-  auto part = part_of(rest, is_embedding ? of_embedding(method) : of_linear(method));
-  if (!part && place->kind != Kind::kLayer) part = part_of(rest, kOfVocabulary);
+  const auto part = part_at(place->kind, rest, method);
   if (!part) return std::nullopt;
   return PeftTensorName{*place, *part, std::move(adapter), decoder};
 }
@@ -279,6 +295,10 @@ std::string peft_name(const AdapterPlace& place, AdapterPart part) {
     }
     return false;
   };
+  if (place.kind == Kind::kScore) {
+    (void)find(kOfScore);
+    return name;
+  }
   if (place.kind == Kind::kEmbedding && find(kOfEmbedding)) return name;
   for (const auto& spellings :
        {std::span<const Spelling>(kOfLora), std::span<const Spelling>(kOfLoha),

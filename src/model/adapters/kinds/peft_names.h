@@ -12,9 +12,10 @@
 
 namespace heddle::model {
 
-/// A module that an adapter may change: the embedding, a linear layer of a block, or the head.
+/// A module that an adapter may change: the embedding, a linear layer of a block, the head, or the
+/// score head of a classifier.
 struct AdapterPlace {
-  enum class Kind : uint8_t { kEmbedding, kLayer, kHead };
+  enum class Kind : uint8_t { kEmbedding, kLayer, kHead, kScore };
   Kind kind = Kind::kLayer;
   int64_t layer = 0;
   const LinearModule* module = nullptr;  // in kLinearModules; of layers alone
@@ -34,9 +35,11 @@ enum class AdapterPart : uint8_t {
   kWeight,     // in place of the base model's
   kOriginal,   // what the base model has where the adapter has a weight of its own
   kTokenRows,
-  kVelora,  // of VeLoRA: what its training projects on
-  kLatent,  // of LoRA-XS: between A and B
-  kW1A,     // of LoHa
+  kWeightBias,    // of a kWeight
+  kOriginalBias,  // of a kOriginal
+  kVelora,        // of VeLoRA: what its training projects on
+  kLatent,        // of LoRA-XS: between A and B
+  kW1A,           // of LoHa
   kW1B,
   kW2A,
   kW2B,
@@ -50,7 +53,7 @@ enum class AdapterPart : uint8_t {
   kSharedA,  // of VeRA and RandLoRA: of no place
   kSharedB
 };
-inline constexpr size_t kNumAdapterParts = 23;
+inline constexpr size_t kNumAdapterParts = 25;
 
 /// What the name of an adapter's tensor says.
 struct PeftTensorName {

@@ -46,6 +46,10 @@ class Lines {
     for (const int32_t id : ids) line += ' ' + std::to_string(id);
     lines_.push_back(line + '\n');
   }
+  void add_score(const Adapter& adapter) {
+    add_values({Kind::kScore}, Part::kWeight, adapter.score());
+    add_values({Kind::kScore}, Part::kWeightBias, adapter.score_bias());
+  }
   void add_part(const AdapterPlace& place, const VocabularyPart& part) {
     if (part.pair) add_pair(place, *part.pair);
     add_values(place, Part::kWeight, part.weight);
@@ -107,6 +111,7 @@ std::string content_fingerprint(const Adapter& adapter) {
   }
   lines.add_part({Kind::kEmbedding}, adapter.embedding());
   lines.add_part({Kind::kHead}, adapter.head());
+  lines.add_score(adapter);
   lines.add_tokens("alora_invocation_tokens", adapter.invocation_tokens());
   return hex_of(lines.digest());
 }

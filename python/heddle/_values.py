@@ -1,0 +1,231 @@
+"""Numbers in place of answers: embeddings and classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+from heddle import _core
+from heddle._adapters import AdapterLists, Adapters, Choice, choices_of, name_of, set_adapters
+from heddle._answers import answer_of, raise_error
+from heddle._fields import fields_of_prompt
+
+
+@dataclass(frozen=True)
+class Classes:
+    """What a score head makes of one text; `str(classes)` is the likeliest label."""
+
+    labels: list[str]
+    """As the model's config.json calls them, else LABEL_0, LABEL_1 and so on."""
+    values: list[float]
+    """A probability for each label, or its logit."""
+    prompt_tokens: int = 0
+    """Tokens of the text."""
+    cached_tokens: int = field(default=0, compare=False)
+    """Of these: those whose keys and values the prefix cache had."""
+
+    @property
+    def label(self) -> str:
+        """The label of the largest value."""
+        return self.labels[self.values.index(max(self.values))]
+
+    def __str__(self) -> str:
+        return self.label
+
+
+@dataclass
+class ValuePrompts:
+    """The prompts of one call, and the adapters of each."""
+
+    fields: list[dict[str, Any]]
+    choices: list[Choice]
+    is_one: bool
+    cache_salt: str
+
+
+def values_of(
+    prompts: Any, adapter: Adapters, adapters: AdapterLists, cache_salt: str
+) -> ValuePrompts:
+    """The prompts of a call, which may be one."""
+    is_one = isinstance(prompts, str) or (len(prompts) > 0 and hasattr(prompts[0], "__index__"))
+    fields = [fields_of_prompt(p) for p in ([prompts] if is_one else prompts)]
+    return ValuePrompts(fields, choices_of(adapter, adapters, len(fields)), is_one, cache_salt)
+
+
+def _request_of(prompts: ValuePrompts, i: int, kind: str, wanted: Mapping[str, Any]) -> Any:
+    request = _core.Request()
+    for key, value in prompts.fields[i].items():
+        setattr(request, key, value)
+    request.adapter = name_of(prompts.choices[i]) or ""
+    request.cache_salt = prompts.cache_salt
+    set_adapters(request, prompts.choices[i])
+    request.want(kind, **wanted)
+    return request
+
+
+def run_values(
+    engine: _core.Engine, prompts: ValuePrompts, kind: str, wanted: Mapping[str, Any]
+) -> list[_core.Completion]:
+    """Runs a request for each prompt to its end; raises what one of them ends with."""
+    queue = _core.EventQueue(ends_only=True)
+    places: dict[int, int] = {}  # of what is unfinished
+    completions: dict[int, _core.Completion] = {}
+    try:
+        for i in range(len(prompts.fields)):
+            places[engine.submit(queue, _request_of(prompts, i, kind, wanted))] = i
+        while places:
+            news = queue.take()
+            if news is None or news[2] is None:
+                continue
+            i = places.pop(news[0])
+            completions[i] = news[2]
+            where = "" if prompts.is_one else f"prompt {i}: "
+            raise_error(answer_of(news[2], prompts.choices[i]), where)
+    except BaseException:
+        for left in places:
+            engine.cancel(left)
+        raise
+    return [completions[i] for i in range(len(completions))]
+
+
+def embeddings_of(
+    completions: Sequence[_core.Completion], is_one: bool
+) -> list[float] | list[list[float]]:
+    """The vectors, or the one."""
+    vectors = [completion.values for completion in completions]
+    return vectors[0] if is_one else vectors
+
+
+def classes_of(completions: Sequence[_core.Completion], is_one: bool) -> Classes | list[Classes]:
+    """The classes of each prompt, or of the one."""
+    classes = [
+        Classes(
+            labels=completion.labels,
+            values=completion.values,
+            prompt_tokens=completion.prompt_tokens,
+            cached_tokens=completion.cached_tokens,
+        )
+        for completion in completions
+    ]
+    return classes[0] if is_one else classes
+
+
+class ValueCalls:
+    """The calls of `heddle.LLM` that give numbers."""
+
+    _engine: _core.Engine
+
+    def _warn_of_adapters(self, level: int) -> None:
+        raise NotImplementedError
+
+    @overload
+    def embed(
+        self,
+        prompts: str | Sequence[int],
+        *,
+        adapter: Adapters = None,
+        adapters: AdapterLists = None,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        dimensions: int = 0,
+        cache_salt: str = "",
+    ) -> list[float]: ...
+    @overload
+    def embed(
+        self,
+        prompts: list[str] | Sequence[Sequence[int]],
+        *,
+        adapter: Adapters = None,
+        adapters: AdapterLists = None,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        dimensions: int = 0,
+        cache_salt: str = "",
+    ) -> list[list[float]]: ...
+    def embed(
+        self,
+        prompts: str | Sequence[int] | list[str] | Sequence[Sequence[int]],
+        *,
+        adapter: Adapters = None,
+        adapters: AdapterLists = None,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        dimensions: int = 0,
+        cache_salt: str = "",
+    ) -> list[float] | list[list[float]]:
+        """The embeddings of texts, as sentence-transformers computes them (docs/embeddings.md).
+
+        Args:
+            prompts: A text or a list of token ids, which has one embedding; or a list of these,
+                which has a list of embeddings in the same order.
+            adapter: As in `generate`.
+            adapters: As in `generate`.
+            pooling: How the states of the tokens become one vector: "last", "mean" or "cls"; None:
+                as the model's folder says, else "last".
+            normalize: Whether the vector is divided by its length; None: as the model's folder
+                says, else True.
+            dimensions: Of the vector the first so many, before that division; 0: all.
+            cache_salt: As in `Sampling`.
+
+        Raises:
+            ValueError, NotImplementedError, MemoryError, RuntimeError: As `generate`.
+        """
+        wanted = {"pooling": pooling or "", "normalize": normalize, "dimensions": dimensions}
+        given = values_of(prompts, adapter, adapters, cache_salt)
+        completions = self._values(given, "embedding", wanted)
+        return embeddings_of(completions, given.is_one)
+
+    @overload
+    def classify(
+        self,
+        prompts: str | Sequence[int],
+        *,
+        adapter: Adapters = None,
+        adapters: AdapterLists = None,
+        activates: bool = True,
+        cache_salt: str = "",
+    ) -> Classes: ...
+    @overload
+    def classify(
+        self,
+        prompts: list[str] | Sequence[Sequence[int]],
+        *,
+        adapter: Adapters = None,
+        adapters: AdapterLists = None,
+        activates: bool = True,
+        cache_salt: str = "",
+    ) -> list[Classes]: ...
+    def classify(
+        self,
+        prompts: str | Sequence[int] | list[str] | Sequence[Sequence[int]],
+        *,
+        adapter: Adapters = None,
+        adapters: AdapterLists = None,
+        activates: bool = True,
+        cache_salt: str = "",
+    ) -> Classes | list[Classes]:
+        """The classes of texts, by the score head of the adapter or else of the model.
+
+        Args:
+            prompts: As in `embed`.
+            adapter: As in `generate`.
+            adapters: As in `generate`.
+            activates: Whether values are probabilities; False: the head's logits.
+            cache_salt: As in `Sampling`.
+
+        Raises:
+            NotImplementedError: Neither the adapter nor the model has a score head.
+            ValueError, MemoryError, RuntimeError: As `generate`.
+        """
+        given = values_of(prompts, adapter, adapters, cache_salt)
+        completions = self._values(given, "classes", {"activates": activates})
+        return classes_of(completions, given.is_one)
+
+    def _values(
+        self, given: ValuePrompts, kind: str, wanted: Mapping[str, Any]
+    ) -> list[_core.Completion]:
+        try:
+            return run_values(self._engine, given, kind, wanted)
+        finally:
+            self._warn_of_adapters(4)
