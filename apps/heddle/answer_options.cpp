@@ -19,6 +19,7 @@ void set_answer_options(const AnswerOptions& options, Request& request) {
   request.top_logprobs = options.top_logprobs;
   request.prompt_logprobs = options.prompt_logprobs;
   request.format = options.format;
+  request.values = options.values;
 }
 
 }  // namespace heddle::app

@@ -11,6 +11,7 @@
 #include "heddle/engine/engine.h"
 
 #include "byte_size.h"
+#include "embed_options.h"
 #include "format_options.h"
 #include "option_group.h"
 
@@ -390,6 +391,7 @@ void declare_commands(CLI::App& app, CommandLine& line) {
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", kVersion, "Shows the version");
   add_generate(app, line.generate);
+  add_embed(app, line.embed);
   add_chat(app, line.chat);
   add_serve(app, line.serve);
   add_pull(app, line.pull);

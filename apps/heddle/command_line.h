@@ -17,6 +17,7 @@ namespace heddle::app {
 /// The command line: the options of the subcommand that was given.
 struct CommandLine {
   GenerateOptions generate;
+  GenerateOptions embed;  // of texts, whose rows want numbers in place of answers
   ChatOptions chat;
   ServeOptions serve;
   PullOptions pull;

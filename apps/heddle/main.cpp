@@ -59,7 +59,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("pull")) return pull(line.pull);
   if (app.got_subcommand("chat")) return chat(line.chat);
   if (app.got_subcommand("serve")) run_server_program(argv);
-  return generate(line.generate);
+  return generate(app.got_subcommand("embed") ? line.embed : line.generate);
 }
 
 }  // namespace

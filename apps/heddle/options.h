@@ -41,7 +41,8 @@ struct AnswerOptions {
   int32_t top_logprobs = 0;
   bool prompt_logprobs = false;
   AnswerFormat format;
-  int64_t n = 1;  // answers to each prompt
+  int64_t n = 1;        // answers to each prompt
+  WantedValues values;  // numbers in place of answers: `heddle embed`
 };
 
 /// What lines of a file or of standard input are.

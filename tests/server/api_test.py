@@ -282,7 +282,6 @@ class Api(Case):
         self.assertEqual((models["tiny"]["parent"], models["a1"]["parent"], models["a1"]["max_model_len"]), (None, "tiny", 2048))
         self.assertEqual(json.loads(get("GET", "/v1/models/a1")[2])["id"], "a1")
         self.assertEqual([get("GET", p)[0] for p in ("/v1/models/none", "/nothing", "/v1/chat/completions")], [404, 404, 405])
-        self.assertEqual(self.server.post("/v1/embeddings", {"input": "x"})[0], 501)
 
     def test_keep_alive(self):
         connection = self.server.connect()

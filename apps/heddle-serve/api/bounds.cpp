@@ -74,7 +74,14 @@ constexpr Bound kTable[] = {{"prompt", Measure::kNothing, 0},
                             {"logit_bias", Measure::kNothing, 0},
                             {"tools", Measure::kEntries, 256},
                             {"tools", Measure::kJson, 4 * kFormat},
-                            {"documents", Measure::kEntries, 1024}};
+                            {"documents", Measure::kEntries, 1024},
+                            {"query", Measure::kNothing, 0},
+                            {"queries", Measure::kNothing, 0},
+                            {"text_1", Measure::kNothing, 0},
+                            {"text_2", Measure::kNothing, 0},
+                            {"data_1", Measure::kNothing, 0},
+                            {"data_2", Measure::kNothing, 0},
+                            {"questions", Measure::kNothing, 0}};
 
 [[noreturn]] void refuse(const std::string& field, size_t count, const char* unit, size_t most) {
   throw bad_request(field + " has " + std::to_string(count) + " " + unit + ", at most " +

@@ -68,29 +68,6 @@ constexpr auto kCommon = std::to_array<std::string_view>({"model",
 constexpr float kLeastTopP = std::numeric_limits<float>::min();
 constexpr size_t kMostIgnored = 32;  // names that are reported
 
-void read_model(const RowReader& row, Generation& generation) {
-  ModelChoice& choice = generation.choice;
-  if (const json* model = row.find("model")) choice.model = row.text("model", *model);
-  if (const json* id = row.find("adapter_id")) choice.adapter_id = row.text("adapter_id", *id);
-  choice.from = read_source(row);
-  const json* list = row.find("lora");
-  const json* merge = row.find("merge");
-  HEDDLE_CHECK(merge == nullptr || list != nullptr,
-               "merge is given, but not lora, the list of adapters that it is of");
-  if (merge != nullptr) choice.merge = app::read_merge(*merge, "merge");
-  if (list == nullptr) return;
-  HEDDLE_CHECK(list->is_array(), "lora is ", json_type(*list), ", expected an array of objects");
-  for (const json& entry : list->get_array()) {
-    HEDDLE_CHECK(entry.is_object(), "lora holds ", json_type(entry), ", expected objects");
-    const RowReader reader(entry, "lora");
-    constexpr std::string_view kFields[] = {"name", "scale"};
-    reader.check_fields(kFields);
-    constexpr double kMost = std::numeric_limits<float>::max();
-    choice.adapters.push_back(
-        {reader.required_text("name"), reader.number("scale", 1.0f, -kMost, kMost)});
-  }
-}
-
 std::vector<int32_t> token_list(const RowReader& row, const char* field) {
   const json* value = row.find(field);
   if (value == nullptr) return {};
@@ -144,6 +121,29 @@ void read_stream(const RowReader& row, bool ignores_unknown, Generation& generat
 }
 
 }  // namespace
+
+void read_model(const RowReader& row, Generation& generation) {
+  ModelChoice& choice = generation.choice;
+  if (const json* model = row.find("model")) choice.model = row.text("model", *model);
+  if (const json* id = row.find("adapter_id")) choice.adapter_id = row.text("adapter_id", *id);
+  choice.from = read_source(row);
+  const json* list = row.find("lora");
+  const json* merge = row.find("merge");
+  HEDDLE_CHECK(merge == nullptr || list != nullptr,
+               "merge is given, but not lora, the list of adapters that it is of");
+  if (merge != nullptr) choice.merge = app::read_merge(*merge, "merge");
+  if (list == nullptr) return;
+  HEDDLE_CHECK(list->is_array(), "lora is ", json_type(*list), ", expected an array of objects");
+  for (const json& entry : list->get_array()) {
+    HEDDLE_CHECK(entry.is_object(), "lora holds ", json_type(entry), ", expected objects");
+    const RowReader reader(entry, "lora");
+    constexpr std::string_view kFields[] = {"name", "scale"};
+    reader.check_fields(kFields);
+    constexpr double kMost = std::numeric_limits<float>::max();
+    choice.adapters.push_back(
+        {reader.required_text("name"), reader.number("scale", 1.0f, -kMost, kMost)});
+  }
+}
 
 void read_format(const RowReader& row, Generation& generation, Request& request) {
   std::optional<app::GivenFormat> given = app::read_format(row);

@@ -41,6 +41,9 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
 /// Reads where adapters come from: adapter_source and api_token.
 [[nodiscard]] SourceChoice read_source(const app::RowReader& row);
 
+/// Reads which model or adapters the request names.
+void read_model(const app::RowReader& row, Generation& generation);
+
 /// Reads what the text of answers must be.
 void read_format(const app::RowReader& row, Generation& generation, Request& request);
 

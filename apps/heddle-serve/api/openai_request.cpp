@@ -55,8 +55,16 @@ void set_tells(const Generation& generation, Request& request) {
       generation.logprobs || generation.return_token_ids || generation.prompt_logprobs >= 0;
 }
 
-/// "text", ["text", ...], [id, ...] or [[id, ...], ...]: a copy of `request` for each.
-std::vector<Request> prompts_of(const json& prompt, const Request& request, int64_t most) {
+std::string last_text(const Request& request) {
+  if (request.messages.empty()) return {};
+  const Message& last = request.messages.back();
+  return last.role == "assistant" ? last.content : std::string();
+}
+
+}  // namespace
+
+std::vector<Request> prompts_of(const json& prompt, const char* field, const Request& request,
+                                int64_t most) {
   std::vector<Request> prompts;
   const auto add = [&]() -> Request& {
     prompts.push_back(request);
@@ -68,36 +76,29 @@ std::vector<Request> prompts_of(const json& prompt, const Request& request, int6
   }
   if (!prompt.is_array() || prompt.get_array().empty()) {
     throw bad_request(
-        "prompt is missing or of the wrong type; expected a string, a list of token ids, or a list "
-        "of either",
-        "prompt");
+        std::string(field) +
+            " is missing or of the wrong type; expected a string, a list of token ids, or a list "
+            "of either",
+        field);
   }
   const files::JsonArray& list = prompt.get_array();
   if (list.front().is_number()) {
-    add().token_ids = app::token_ids_of(prompt, "prompt");
+    add().token_ids = app::token_ids_of(prompt, field);
     return prompts;
   }
-  check_count(list.size(), most, "prompt", "--max-prompts");
+  check_count(list.size(), most, field, "--max-prompts");
   check_copies("allowed_token_ids", request.allowed_token_ids.size(), list.size());
   for (const json& one : list) {
     if (one.is_string()) {
       add().text = files::text_of(one);
     } else {
-      HEDDLE_CHECK(one.is_array(), "prompt holds ", files::json_type(one),
+      HEDDLE_CHECK(one.is_array(), field, " holds ", files::json_type(one),
                    ", expected texts or lists of token ids");
-      add().token_ids = app::token_ids_of(one, "prompt");
+      add().token_ids = app::token_ids_of(one, field);
     }
   }
   return prompts;
 }
-
-std::string last_text(const Request& request) {
-  if (request.messages.empty()) return {};
-  const Message& last = request.messages.back();
-  return last.role == "assistant" ? last.content : std::string();
-}
-
-}  // namespace
 
 Generation read_chat(const std::string& text, const app::ServeOptions& options) {
   return read_chat(parse_body(text), options);
@@ -171,7 +172,7 @@ Generation read_completion(const std::string& text, const app::ServeOptions& opt
   if (generation.echo && generation.logprobs) request.prompt_logprobs = true;
   set_tells(generation, request);
   if (generation.echo) request.tell_tokens = true;
-  generation.prompts = prompts_of(prompt, request, options.limits.prompts);
+  generation.prompts = prompts_of(prompt, "prompt", request, options.limits.prompts);
   return generation;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "api/generation.h"
 #include "files/json_tree.h"
@@ -14,6 +15,10 @@ namespace heddle::serve {
 [[nodiscard]] Generation read_chat(files::JsonTree body, const app::ServeOptions& options);
 /// The body of /v1/completions.
 [[nodiscard]] Generation read_completion(const std::string& body, const app::ServeOptions& options);
+/// "text", ["text", ...], [id, ...] or [[id, ...], ...] under `field`: a copy of `request` for
+/// each, up to `most`.
+[[nodiscard]] std::vector<Request> prompts_of(const files::Json& prompts, const char* field,
+                                              const Request& request, int64_t most);
 /// The body of /tokenize with `prompt` or `messages`: which adapter, and the request whose tokens
 /// are requested.
 [[nodiscard]] Generation read_tokenize(const std::string& body, const app::ServeOptions& options);

@@ -90,7 +90,7 @@ class Run {
   size_t num_entries() const {
     size_t count = 0;
     for (const Completion& answer : completions_) {
-      count += answer.token_ids.size() + answer.top_token_ids.size() +
+      count += answer.token_ids.size() + answer.values.size() + answer.top_token_ids.size() +
                answer.prompt_token_ids.size() + answer.prompt_top_token_ids.size();
     }
     return count;

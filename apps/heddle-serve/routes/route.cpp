@@ -26,6 +26,16 @@ constexpr Entry kTable[] = {{"POST", "/v1/chat/completions", Route::kChat},
                             {"POST", "/tokenize", Route::kTokenize},
                             {"POST", "/detokenize", Route::kDetokenize},
                             {"POST", "/v1/embeddings", Route::kEmbeddings},
+                            {"POST", "/embeddings", Route::kEmbeddings},
+                            {"POST", "/embed", Route::kLoraxEmbed},
+                            {"POST", "/v1/classify", Route::kClassify},
+                            {"POST", "/classify", Route::kClassify},
+                            {"POST", "/v1/score", Route::kScore},
+                            {"POST", "/score", Route::kScore},
+                            {"POST", "/rerank", Route::kRerank},
+                            {"POST", "/v1/rerank", Route::kRerank},
+                            {"POST", "/v2/rerank", Route::kRerank},
+                            {"POST", "/v1/decisions", Route::kDecisions},
                             {"POST", "/v1/responses", Route::kResponses},
                             {"POST", "/responses", Route::kResponses},
                             {"POST", "/v1/messages", Route::kMessages},
@@ -125,7 +135,8 @@ std::string media_type(const HttpRequest& head) {
 }
 
 bool is_lorax_route(const HttpRequest& head) {
-  return head.path == "/generate" || head.path == "/generate_stream" || head.path == "/";
+  return head.path == "/generate" || head.path == "/generate_stream" || head.path == "/" ||
+         head.path == "/embed";
 }
 
 const char* label_of(const HttpRequest& head) {

@@ -15,6 +15,11 @@ enum class Route : uint8_t {
   kTokenize,
   kDetokenize,
   kEmbeddings,
+  kLoraxEmbed,
+  kClassify,
+  kScore,
+  kRerank,
+  kDecisions,
   kResponses,
   kShowResponse,    // its id in the path
   kDeleteResponse,  // its id in the path

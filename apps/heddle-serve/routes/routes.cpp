@@ -70,7 +70,6 @@ bool shows_engine(Route route) {
   return std::ranges::find(kRoutes, route) != std::end(kRoutes);
 }
 
-ApiError not_done(const char* what) { return {501, "NotImplementedError", what}; }
 ApiError no_such_route(const std::string& path) {
   const std::string methods = allowed_methods(path);
   if (methods.empty()) return {404, "NotFoundError", "there is no such route"};
@@ -327,7 +326,12 @@ Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, 
     case Route::kLorax: co_await lorax(request, responder, log); co_return true;
     case Route::kResponses: co_await responses(request, responder, log); co_return true;
     case Route::kMessages: co_await messages(request, responder, log); co_return true;
-    case Route::kEmbeddings: throw not_done("embeddings are not supported");
+    case Route::kEmbeddings:
+    case Route::kLoraxEmbed:
+    case Route::kClassify:
+    case Route::kScore:
+    case Route::kRerank:
+    case Route::kDecisions: co_await values(request, responder, log, match.route); co_return true;
     default: break;
   }
   HttpResponse response;

@@ -48,6 +48,8 @@ class Routes {
                                      RequestLog& log);
   boost::asio::awaitable<void> responses(const HttpRequest& request, Responder& responder,
                                          RequestLog& log);
+  boost::asio::awaitable<void> values(const HttpRequest& request, Responder& responder,
+                                      RequestLog& log, Route route);
   HttpResponse stored_response(const HttpRequest& request, const RouteMatch& match);
   boost::asio::awaitable<void> messages(const HttpRequest& request, Responder& responder,
                                         RequestLog& log);

@@ -23,7 +23,8 @@ size_t bytes_of(const Event& event) {
       sizeof event + event.text.size() + of_tokens(event.tokens.ids, event.tokens.top_ids);
   if (event.completion) {
     const Completion& answer = *event.completion;
-    bytes += answer.text.size() + of_tokens(answer.token_ids, answer.top_token_ids) +
+    bytes += answer.text.size() + answer.values.size() * sizeof(float) +
+             of_tokens(answer.token_ids, answer.top_token_ids) +
              of_tokens(answer.prompt_token_ids, answer.prompt_top_token_ids);
   }
   return bytes;

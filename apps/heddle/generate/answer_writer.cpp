@@ -62,6 +62,22 @@ std::string name_of(const AnswerHead& head) {
 
 Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
+/// The embedding, or each label with its probability.
+void add_values(const Completion& of, WantedValues::Kind kind, JsonObject& answer) {
+  if (kind == WantedValues::Kind::kClasses) {
+    JsonArray& classes = answer["classes"].emplace_array();
+    for (size_t i = 0; i < of.values.size(); ++i) {
+      classes.push_back(JsonArray{of.labels[i], double{of.values[i]}});
+    }
+  } else {
+    JsonArray& numbers = answer["embedding"].emplace_array();
+    for (const float value : of.values) numbers.push_back(double{value});
+  }
+  answer["prompt_tokens"] = of.prompt_tokens;
+  answer["cached_tokens"] = of.cached_tokens;
+  answer["error"] = text_or_null(of.error);
+}
+
 }  // namespace
 
 void AnswerWriter::begin_row(AnswerHead head) {
@@ -163,6 +179,7 @@ void AnswerWriter::write_json(const Row& row) {
   if (!row.head.metadata.empty()) member("metadata", row.head.metadata);
   JsonObject rest;
   const auto add_answer = [&](const Completion& of, JsonObject& answer) {
+    if (values_ != WantedValues::Kind::kNone) return add_values(of, values_, answer);
     answer["text"] = of.text;
     answer["token_ids"] = files::json_array(of.token_ids);
     answer["prompt_tokens"] = of.prompt_tokens;

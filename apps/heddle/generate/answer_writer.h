@@ -35,8 +35,10 @@ class AnswerWriter {
     kOrderedJson,
   };
 
-  AnswerWriter(std::ostream& out, Form form, bool logprobs)
-      : out_(out), form_(form), logprobs_(logprobs) {}
+  /// `values`: what rows want in place of answers.
+  AnswerWriter(std::ostream& out, Form form, bool logprobs,
+               WantedValues::Kind values = WantedValues::Kind::kNone)
+      : out_(out), form_(form), logprobs_(logprobs), values_(values) {}
 
   /// A row begins, in the order of the input; its index may leave out some.
   void begin_row(AnswerHead head);
@@ -72,6 +74,7 @@ class AnswerWriter {
   std::ostream& out_;
   Form form_;
   bool logprobs_;
+  WantedValues::Kind values_;
   std::map<int64_t, Row> rows_;  // begun and not written, by index
   int64_t num_held_ = 0, num_finished_ = 0, num_failed_ = 0;
 };

@@ -180,6 +180,11 @@ std::string Fingerprint::of(const Row& of) {
     row.push_back(JsonArray{"format", static_cast<int>(format.kind), format.source,
                             files::json_array(format.choices)});
   }
+  if (const WantedValues& values = request.values; values.kind != WantedValues::Kind::kNone) {
+    row.push_back(JsonArray{"values", static_cast<int>(values.kind), values.pooling,
+                            values.normalize ? files::Json(*values.normalize) : files::Json(),
+                            values.dimensions, values.activates});
+  }
   Hash hash;
   hash.add(files::json_text(std::move(row)));
   return hash.digits();

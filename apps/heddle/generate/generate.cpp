@@ -64,7 +64,7 @@ class Run {
         engine_(engine),
         resume_(resume),
         writer_(resume == nullptr ? std::cout : resume->append(), form_of(options, rows),
-                options.logprobs),
+                options.logprobs, options.answer.values.kind),
         progress_(isatty(STDERR_FILENO) != 0, rows.num_rows(), Progress::Clock::now()),
         signal_(signal) {
     if (writes_json(options)) fingerprint_.emplace(options, engine.model().files);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "heddle/core/error.h"
 
@@ -35,6 +36,10 @@ constexpr std::array<std::string_view, 16> kRowFields = {"prompt",
                                                          "documents",
                                                          "chat_template_kwargs",
                                                          "add_generation_prompt"};
+/// Of rows that want numbers in place of an answer.
+constexpr std::array<std::string_view, 9> kValueFields = {"prompt",       "adapter",  "adapters",
+                                                          "each_adapter", "model",    "id",
+                                                          "custom_id",    "metadata", "cache_salt"};
 constexpr auto kAllFields = [] {
   std::array<std::string_view, kRowFields.size() + kSamplingFields.size() + kFormatFields.size()>
       all;
@@ -98,7 +103,8 @@ void parse_row(const std::string& text, const std::string& where, const RowDefau
   row.id = reader.echoed("id");
   row.custom_id = reader.echoed("custom_id");
   row.metadata = reader.echoed("metadata");
-  reader.check_fields(kAllFields);
+  const bool wants_values = defaults.answer.values.kind != WantedValues::Kind::kNone;
+  reader.check_fields(wants_values ? std::span<const std::string_view>(kValueFields) : kAllFields);
   row.request = default_request(defaults, row.index);
   read_prompt(reader, defaults, where, row.request);
   read_adapters(reader, defaults, row);
