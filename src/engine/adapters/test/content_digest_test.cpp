@@ -42,7 +42,7 @@ class ContentDigestTest : public ::testing::Test {
     return {runner_,
             file_,
             text_,
-            {.folder = folder_,
+            {.folders = {folder_},
              .bounds = {.memory_bytes = num_adapters * bytes_of_one},
              .host_memory = num_copies * bytes_of_one}};
   }
