@@ -55,6 +55,7 @@ ROUTES = {
     ("GET", "/info"): KEY,
     ("POST", "/v1/load_lora_adapter"): ADMIN,
     ("POST", "/load_lora_adapter"): ADMIN,
+    ("POST", "/load_lora_adapter_from_tensors"): ADMIN,
     ("POST", "/v1/loras"): ADMIN,
     ("POST", "/v1/unload_lora_adapter"): ADMIN,
     ("POST", "/unload_lora_adapter"): ADMIN,

@@ -316,7 +316,7 @@ class Bodies(Case):
                 self.assertEqual(status, code, text)
                 self.assertIn(says, text)
         self.assertEqual(self.load(self.query(), self.weights, key="x" + ADMIN_KEY)[0], 401)
-        self.assertEqual(self.load(self.query(), self.weights, kind="application/x-tar")[0], 415)
+        self.assertEqual(self.load(self.query(), b"x", kind="application/x-tar")[0], 415)
         status, _, text = self.server.admin("/v1/load_lora_adapter", {"lora_name": "x" * (70 << 10), "lora_path": "a1"})
         self.assertEqual(status, 413)
         self.assertIn("--max-body", text)

@@ -166,6 +166,7 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--presence-penalty", answer.sampling.presence_penalty},
       {"--top-logprobs", answer.top_logprobs},
       {"--n", answer.n},
+      {"--dimensions", 0},  // as many as the model has
       {"--min-tokens", static_cast<double>(answer.min_tokens)},
       {"--seed", static_cast<double>(answer.sampling.seed)},
       {"--hold", static_cast<double>(fresh.hold)},
