@@ -27,6 +27,10 @@ WaitingRows::WaitingRows() : forget_above_(kFewTenants) {
   everyone_ = last_ = tenant("", 1);
 }
 
+WaitingRows::~WaitingRows() {
+  for (const auto& [name, tenant] : tenants_) tenant->rows.clear();
+}
+
 std::shared_ptr<Tenant> WaitingRows::tenant(const std::string& name, double weight) {
   auto place = tenants_.find(name);
   if (place == tenants_.end()) {

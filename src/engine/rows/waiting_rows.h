@@ -51,6 +51,10 @@ class WaitingRows {
   using Place = Sequences::iterator;
 
   WaitingRows();
+  WaitingRows(const WaitingRows&) = delete;
+  WaitingRows& operator=(const WaitingRows&) = delete;
+  /// Requests and tenants hold each other, so requests that still wait are let go here.
+  ~WaitingRows();
 
   /// The tenant of this name; it has this weight, above 0, from here on. A tenant without requests
   /// is forgotten as soon as that changes nothing.
