@@ -158,7 +158,7 @@ def merge_of(merge: Merge) -> tuple[str, float, str, int]:
     return merge["method"], merge.get("density", 0.0), sign, merge.get("seed", 0)
 
 
-def set_adapters(request: _core.Request, choice: Choice, merge: Merge | None) -> None:
+def set_adapters(request: _core.Request, choice: Choice, merge: Merge | None = None) -> None:
     """Gives a request its list, if it has one, and how it acts."""
     if isinstance(choice, list):
         request.adapters = choice

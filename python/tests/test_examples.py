@@ -34,5 +34,6 @@ def test_an_example_tells_that_it_is_right(name: str, expected: list[str]) -> No
 
 
 def test_every_example_is_run() -> None:
-    tests = "".join(path.read_text() for path in pathlib.Path(__file__).parent.glob("test_ex*.py"))
-    assert [path.stem for path in EXAMPLES.glob("*.py") if f'"{path.stem}"' not in tests] == []
+    tests = "".join(path.read_text() for path in pathlib.Path(__file__).parent.glob("test_*.py"))
+    is_run = [f'"{path.stem}"' in tests or f"from {path.stem} import" in tests for path in EXAMPLES.glob("*.py")]
+    assert is_run and all(is_run)

@@ -12,7 +12,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from adapter_kinds import KINDS, make
+from adapter_kinds import make
+from every_kind import KINDS
 from family_models import VOCAB
 from frameworks import TORCH_WANTED
 from test_adapter_kinds import IS_WHOLE, logits_of, make_base

@@ -147,8 +147,8 @@ void load(PythonEngine* self, EngineOptions options, const nb::object& on_load) 
 /// Tensors of any framework and device. Those that have gaps are refused.
 std::pair<std::vector<std::string>, AdapterReceipt> load_adapter(
     const PythonEngine& engine, const std::string& name, const std::string& config_json,
-    const std::vector<std::string>& names, const nb::list& tensors, bool replace,
-    bool switches_running) {
+    const std::vector<std::string>& names, const nb::typed<nb::list, nb::object>& tensors,
+    bool replace, bool switches_running) {
   const std::shared_ptr<EngineThread> own = engine.thread();
   HEDDLE_CHECK(names.size() == tensors.size(), "there are ", names.size(), " names for ",
                tensors.size(), " tensors");
