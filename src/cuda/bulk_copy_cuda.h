@@ -35,6 +35,12 @@ struct alignas(8) PhaseBarrier {
                  "r"(bytes)
                  : "memory");
   }
+  /// One arrival once the copies that this thread has started (copy_async_16) have come. Those who
+  /// wait and whose products read what they brought call show_to_copy_engine() in between.
+  __device__ void arrive_after_copies() {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(shared_address(this))
+                 : "memory");
+  }
   /// Waits for the end of the phase of this parity; phases begin with 0, and that before them, of
   /// parity 1, has ended.
   __device__ void wait(uint32_t parity) {

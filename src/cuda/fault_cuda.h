@@ -22,10 +22,9 @@ __device__ inline void copy_name(char* to, const char* name) {
   *to = '\0';
 }
 
-/// Leaves a fault for the host, unless one lies there already. By any thread; not part of the
-/// kernel's own code, so that it holds no register there.
-__device__ inline __noinline__ void report_fault(FaultRecord* faults, const char* op,
-                                                 const char* array, int64_t row, int64_t value) {
+/// report_fault as a part of the kernel's own code, for kernels that call no function.
+__device__ __forceinline__ void report_fault_inline(FaultRecord* faults, const char* op,
+                                                    const char* array, int64_t row, int64_t value) {
   if (faults == nullptr) return;
   const uint32_t told = *static_cast<const volatile uint32_t*>(&faults->told);
   if (atomicCAS(faults->claimed, told, told + 1) != told) return;
@@ -35,6 +34,12 @@ __device__ inline __noinline__ void report_fault(FaultRecord* faults, const char
   faults->value = value;
   __threadfence_system();
   *static_cast<volatile uint32_t*>(&faults->written) = told + 1;
+}
+/// Leaves a fault for the host, unless one lies there already. By any thread; not part of the
+/// kernel's own code, so that it holds no register there.
+__device__ inline __noinline__ void report_fault(FaultRecord* faults, const char* op,
+                                                 const char* array, int64_t row, int64_t value) {
+  report_fault_inline(faults, op, array, row, value);
 }
 
 }  // namespace heddle::cuda

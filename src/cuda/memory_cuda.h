@@ -56,6 +56,11 @@ __device__ inline void copy_async_16(uint32_t to, const void* from, int bytes) {
 __device__ inline void copy_async_16(void* to, const void* from, int bytes) {
   copy_async_16(shared_address(to), from, bytes);
 }
+/// Starts copying 16 bytes into shared memory.
+__device__ inline void copy_async_16(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
+               : "memory");
+}
 /// Starts copying 16 bytes into shared memory, zeros where in_range is false: then `from` is not
 /// read.
 __device__ inline void copy_async_16_if(uint32_t to, const void* from, bool in_range) {

@@ -28,6 +28,21 @@ inline constexpr int kSwizzledBlockBytes = 8 * kSwizzledRowBytes;  // of 8 rows
   return kSwizzle128 | kBlockStep | kAnyLeadingStep | (shared_address(rows) & 0x3ffff) >> 4;
 }
 
+/// The descriptor of b [K, N] with n along its rows: blocks of 64 columns, `block_step` bytes
+/// apart, of rows of 128 bytes as above. 16 rows further are 2048 bytes, 128 more.
+[[nodiscard]] __device__ inline uint64_t column_descriptor(const void* rows, uint32_t block_step) {
+  constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
+  constexpr uint64_t kBlockStep = uint64_t{kSwizzledBlockBytes / 16} << 32;
+  return kSwizzle128 | kBlockStep | uint64_t{block_step / 16} << 16 |
+         (shared_address(rows) & 0x3ffff) >> 4;
+}
+
+/// The descriptor of what lies `bytes` further, a multiple of 16.
+[[nodiscard]] __device__ inline uint64_t further(uint64_t descriptor, uint32_t bytes) {
+  const uint32_t low = static_cast<uint32_t>(descriptor) + bytes / 16;
+  return (descriptor & ~uint64_t{0xffffffff}) | low;
+}
+
 /// Shows what this thread has in its registers of d to products that it starts from now on.
 __device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// Closes a group of products; wait_for_products waits until at most kPending groups run.
@@ -37,6 +52,13 @@ __device__ inline void commit_products() {
 template <int kPending>
 __device__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+/// Ties sums to the place where products have been waited for: nothing reads them before.
+template <int kNum>
+__device__ void hold(float (&d)[kNum]) {
+#pragma unroll
+  for (float& sum : d) asm volatile("" : "+f"(sum)::"memory");
 }
 
 /// d += a b^T for N = 16, 32 or 64, which d has 8, 16 or 32 sums of a lane of. Runs on until it is
@@ -54,6 +76,13 @@ template <class T>
 __device__ void wgmma(float (&d)[64], uint64_t a, uint64_t b, bool accumulate);
 template <class T>
 __device__ void wgmma(float (&d)[128], uint64_t a, uint64_t b, bool accumulate);
+
+/// d += a b for a [64, 16] in registers, as mma_m16n8k16 (mma_cuda.h) has the 16 rows of a warp,
+/// and b [16, N] with n along its rows: N = 64 or 128, in blocks of 64 columns (column_descriptor).
+template <class T>
+__device__ void wgmma_rows(float (&d)[32], const uint32_t* a, uint64_t b);
+template <class T>
+__device__ void wgmma_rows(float (&d)[64], const uint32_t* a, uint64_t b);
 
 // Sums of d from number i on, as operands, and their places in the text.
 #define HEDDLE_SUMS_8(i)                                                                      \
@@ -98,17 +127,30 @@ __device__ void wgmma(float (&d)[128], uint64_t a, uint64_t b, bool accumulate);
                  : HEDDLE_SUMS_##sums(0)                                                         \
                  : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));                           \
   }
-#define HEDDLE_ALL_WGMMAS(Type, name)                \
-  HEDDLE_WGMMA(Type, name, 16, 8, 8, 9)              \
-  HEDDLE_WGMMA(Type, name, 32, 16, 16, 17)           \
-  HEDDLE_WGMMA(Type, name, 64, 32, 32, 33)           \
-  HEDDLE_WIDE_WGMMA(Type, name, 128, 64, 64, 65, 66) \
+// a0 ... a3: places of the registers of a.
+#define HEDDLE_ROWS_WGMMA(Type, name, n, sums, a0, a1, a2, a3, b_place)                     \
+  template <>                                                                               \
+  __device__ inline void wgmma_rows<Type>(float(&d)[sums], const uint32_t* a, uint64_t b) { \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." name "." name            \
+                 " {" HEDDLE_PLACES_##sums "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3        \
+                                           "}, %" #b_place ", 1, 1, 1, 1;"                  \
+                 : HEDDLE_SUMS_##sums(0)                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                     \
+  }
+#define HEDDLE_ALL_WGMMAS(Type, name)                        \
+  HEDDLE_ROWS_WGMMA(Type, name, 64, 32, 32, 33, 34, 35, 36)  \
+  HEDDLE_ROWS_WGMMA(Type, name, 128, 64, 64, 65, 66, 67, 68) \
+  HEDDLE_WGMMA(Type, name, 16, 8, 8, 9)                      \
+  HEDDLE_WGMMA(Type, name, 32, 16, 16, 17)                   \
+  HEDDLE_WGMMA(Type, name, 64, 32, 32, 33)                   \
+  HEDDLE_WIDE_WGMMA(Type, name, 128, 64, 64, 65, 66)         \
   HEDDLE_WIDE_WGMMA(Type, name, 256, 128, 128, 129, 130)
 
 HEDDLE_ALL_WGMMAS(__nv_bfloat16, "bf16")
 HEDDLE_ALL_WGMMAS(__half, "f16")
 
 #undef HEDDLE_ALL_WGMMAS
+#undef HEDDLE_ROWS_WGMMA
 #undef HEDDLE_WIDE_WGMMA
 #undef HEDDLE_WGMMA
 #undef HEDDLE_PLACES_128

@@ -98,17 +98,22 @@ __device__ inline int64_t row_offset(const PagedKvParams& p, int kv_head, int sl
   return kv_head * p.head_step + slot * p.slot_step;
 }
 
+/// A word about a sequence that is wrong.
+struct WrongWord {
+  const char* array;
+  int64_t value;
+};
+__device__ __forceinline__ WrongWord wrong_word(const PagedKvParams& p, int64_t seq) {
+  const int64_t begin = p.page_indptr[seq], end = p.page_indptr[seq + 1];
+  if (begin < 0 || begin > int64_t{p.table_pages}) return {"page_indptr", begin};
+  if (end < begin || end > int64_t{p.table_pages}) return {"page_indptr", end};
+  return {"last_page_len", p.last_page_len[seq]};
+}
 /// Tells which word about a sequence is wrong.
 __device__ inline __noinline__ void report_sequence(const PagedKvParams& p, const char* op,
                                                     int64_t seq) {
-  const int64_t begin = p.page_indptr[seq], end = p.page_indptr[seq + 1];
-  if (begin < 0 || begin > int64_t{p.table_pages}) {
-    report_fault(p.faults, op, "page_indptr", seq, begin);
-  } else if (end < begin || end > int64_t{p.table_pages}) {
-    report_fault(p.faults, op, "page_indptr", seq, end);
-  } else {
-    report_fault(p.faults, op, "last_page_len", seq, p.last_page_len[seq]);
-  }
+  const WrongWord word = wrong_word(p, seq);
+  report_fault(p.faults, op, word.array, seq, word.value);
 }
 /// Tells that an entry of the table is no page.
 __device__ inline void report_page(const PagedKvParams& p, const char* op, int64_t seq,

@@ -98,7 +98,11 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   auto& item = *reinterpret_cast<PrefillItem*>(shared + S::kItemAt);
   if (warp == 0) {
-    find_item<S>(p, item);
+    // The last tiles of a prompt see the most keys: they come first.
+    const auto number = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+    const int place = divide(number, p.by_kv_heads);
+    find_item<S>(p, place, number - place * p.call.num_kv_heads, item,
+                 [&](int seq) { report_sequence(p.call.kv, "batch_prefill", seq); });
   } else {
     check_starts<S>(p);
   }

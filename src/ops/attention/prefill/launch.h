@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ops/attention/prefill/prefill_params.h"
+#include "ops/attention/prefill/prefill_sm90_params.h"
 
 namespace heddle::cuda::attention::prefill {
 
@@ -15,5 +16,12 @@ void launch(const PrefillParams& p, const Rotation& rotation, int dim, int64_t n
 template <class T, int kDim, class Rotation>
 void launch_instance(const PrefillParams& p, const Rotation& rotation, int64_t num_blocks,
                      const AttentionLaunch& launch);
+
+/// The kernel for compute capability 9.0, of heads taken as `dim` elements: 64 or 128.
+void launch_sm90(const PrefillSm90Params& p, int dim, const AttentionLaunch& launch);
+
+/// One instance of it.
+template <class T, int kDim>
+void launch_sm90_instance(const PrefillSm90Params& p, const AttentionLaunch& launch);
 
 }  // namespace heddle::cuda::attention::prefill

@@ -26,4 +26,13 @@ template void launch(const PrefillParams& p, const NoRotation& rotation, int dim
 template void launch(const PrefillParams& p, const RotaryFrequencies& rotation, int dim,
                      int64_t num_blocks, const AttentionLaunch& launch);
 
+void launch_sm90(const PrefillSm90Params& p, int dim, const AttentionLaunch& launch) {
+  const auto launch_of = [&]<class T>(T) {
+    with_head_dim<T>(dim, [&](auto constant) {
+      if constexpr (constant <= 128) launch_sm90_instance<T, constant>(p, launch);
+    });
+  };
+  launch.dtype == DType::kFloat16 ? launch_of(half{}) : launch_of(bfloat16{});
+}
+
 }  // namespace heddle::cuda::attention::prefill

@@ -9,25 +9,10 @@
 #include "cuda/convert_cuda.h"
 #include "cuda/mma_cuda.h"
 
+#include "ops/attention/prefill/finite_values_cuda.h"
 #include "ops/attention/prefill/softmax_cuda.h"
 
 namespace heddle::cuda::attention::prefill {
-
-/// Two elements as one word: the bits of their exponents, and 1 in both.
-template <class T>
-inline constexpr uint32_t kExponents = 0x7f807f80;
-template <>
-inline constexpr uint32_t kExponents<__half> = 0x7c007c00;
-template <class T>
-inline constexpr uint32_t kOnes = 0x3f803f80;
-template <>
-inline constexpr uint32_t kOnes<__half> = 0x3c003c00;
-
-/// All bits of the elements that are infinite or NaN.
-template <class T>
-__device__ uint32_t not_finite(uint32_t two) {
-  return __vcmpeq2(two & kExponents<T>, kExponents<T>);
-}
 
 /// Whether this thread's vectors of the values, as Copier brought them, hold an element that is not
 /// finite. Its exponent is all ones, so 1 added to it carries into the sign.

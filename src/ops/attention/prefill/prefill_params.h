@@ -7,6 +7,7 @@ namespace heddle::cuda::attention {
 /// Keys are processed in tiles that begin at multiples of this position, in ascending order. So
 /// what is summed with what depends on positions alone.
 inline constexpr int kPrefillTileKeys = 64;
+inline constexpr int kSm90TileKeys = 128;
 
 /// Rows of a block for heads up to 64, 128 or 256. The bits of a row do not depend on it.
 [[nodiscard]] constexpr int prefill_rows(int head_dim, bool is_general) {

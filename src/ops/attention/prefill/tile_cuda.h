@@ -68,7 +68,8 @@ struct alignas(16) PrefillItem {
   // The tiles [begin, end) of keys that rows of the item see, of which all rows see [whole_begin,
   // whole_end) whole.
   int begin, end, whole_begin, whole_end;
-  int num_keys;  // in the tiles
+  int num_keys;            // in the tiles
+  int all_begin, all_end;  // keys that all rows see
 
   [[nodiscard]] __device__ bool has_tree() const { return tree.words != nullptr; }
   [[nodiscard]] __device__ bool is_masked(int tile) const {
@@ -108,17 +109,27 @@ struct PrefillSequence {
   }
 };
 
+/// The start that is wrong of a sequence whose rows are not rows of q.
+struct WrongStart {
+  bool is_wrong;
+  int64_t value;
+};
+__device__ inline WrongStart wrong_start(const PrefillParams& p, int64_t seq) {
+  const ConstIndexVector& starts = p.call.q_indptr;
+  const int64_t begin = starts[seq], end = starts[seq + 1];
+  const bool is_begin = begin < 0 || begin > p.call.num_tokens;
+  return {is_begin || begin > end || end > p.call.num_tokens, is_begin ? begin : end};
+}
 /// Reports sequences whose rows are not rows of q. By warps that have nothing else to do while
 /// one finds the block's item; all blocks together look at every sequence.
 template <class S>
 __device__ void check_starts(const PrefillParams& p) {
   const int64_t seq = int64_t{blockIdx.x} * (S::kThreads - 32) + threadIdx.x - 32;
   if (seq >= p.call.num_seqs) return;
-  const ConstIndexVector& starts = p.call.q_indptr;
-  const int64_t begin = starts[seq], end = starts[seq + 1];
-  if (begin >= 0 && begin <= end && end <= p.call.num_tokens) return;
-  const bool is_begin = begin < 0 || begin > p.call.num_tokens;
-  report_fault(p.call.kv.faults, "batch_prefill", "q_indptr", seq, is_begin ? begin : end);
+  const WrongStart start = wrong_start(p, seq);
+  if (start.is_wrong) {
+    report_fault(p.call.kv.faults, "batch_prefill", "q_indptr", seq, start.value);
+  }
 }
 
 template <int kKeys>
@@ -127,6 +138,8 @@ __device__ void set_tiles(const PrefillParams& p, int num_rows, PrefillItem& ite
   const int first_new = item.kv_len - item.q_len;
   const int whole = item.has_tree() ? max(min(first_new, first.end), 0) : first.end;
   item.num_keys = last.end;
+  item.all_begin = last.begin;
+  item.all_end = whole;
   item.begin = first.begin / kKeys;
   item.end = ceil_div(last.end, kKeys);
   item.whole_begin = ceil_div(last.begin, kKeys);
@@ -137,12 +150,12 @@ __device__ void set_tiles(const PrefillParams& p, int num_rows, PrefillItem& ite
 /// sequence i have the numbers from first_tile(i) on, which are at least as many as it has tiles.
 /// The last tiles of a prompt see the most keys and come first. The heads of a tile follow each
 /// other. A sequence says by itself whether an item is one of its own; so where starts of others
-/// are out of order, which leads the search astray, all are asked.
-template <class S>
-__device__ void find_item(const PrefillParams& p, PrefillItem& item) {
+/// are out of order, which leads the search astray, all are asked. `report` gets a sequence whose
+/// tables are wrong.
+template <class S, class Report>
+__device__ void find_item(const PrefillParams& p, int place, int kv_head, PrefillItem& item,
+                          Report&& report) {
   const int lane = static_cast<int>(threadIdx.x % 32), num_seqs = p.call.num_seqs;
-  const auto number = static_cast<int>(gridDim.x - 1 - blockIdx.x);
-  const int place = divide(number, p.by_kv_heads);
   const auto first_tile = [&](int64_t tokens_before, int seq) {
     return static_cast<int>(tokens_before * p.call.group_size / S::kRows) + seq;
   };
@@ -180,14 +193,14 @@ __device__ void find_item(const PrefillParams& p, PrefillItem& item) {
     }
     if (lane != __ffs(static_cast<int>(owner)) - 1) return;
     bool is_wrong = seq.pages.is_wrong();
-    if (is_wrong) report_sequence(p.call.kv, "batch_prefill", mine);
+    if (is_wrong) report(mine);
     item.first_token = seq.rows.first;
     item.tree = S::kGeneral ? tree_mask(p.call, mine, seq.rows.q_len, is_wrong) : RowTreeMask{};
     item.seq = mine;
     item.has_no_page[0] = item.has_no_page[1] = 0;
     item.q_len = seq.rows.q_len;
     item.kv_len = is_wrong ? 0 : seq.pages.kv_len;
-    item.kv_head = number - place * p.call.num_kv_heads;
+    item.kv_head = kv_head;
     item.first_page = is_wrong ? -1 : seq.pages.first_page;
     item.first_key = reinterpret_cast<int64_t>(p.call.kv.pool) + p.call.kv.key_offset +
                      row_offset(p.call.kv, item.kv_head, 0);

@@ -154,6 +154,11 @@ void run_prefill(const ExecContext& ctx, const AttentionArgs& args, const Attent
   p.is_transformed = call.transforms_scores;
   p.scale = p.is_transformed ? 1.0f : args.sm_scale;
   p.scale_log2 = p.scale * kLog2E;
+  if (choice.route == AttentionRoute::kPrefillSm90) {
+    return prefill::launch_sm90(
+        {p, static_cast<int>(choice.num_blocks), kPrefillCounter.words_in<uint32_t>(ctx.exchange)},
+        choice.dim, launch);
+  }
   if (choice.route == AttentionRoute::kPrefill) {
     return prefill::launch(p, NoRotation{}, choice.dim, choice.num_blocks, launch);
   }

@@ -100,13 +100,19 @@ AttentionChoice select_decode(const AttentionCall& call, const DeviceInfo& info)
   return c;
 }
 
-AttentionChoice select_prefill(const AttentionCall& call) {
+/// The one chip whose products the kernel for 9.0 uses.
+constexpr int kSm90 = 90;
+
+AttentionChoice select_prefill(const AttentionCall& call, const DeviceInfo& info) {
   AttentionChoice c;
   const bool is_general = call.rotates || call.transforms_scores || call.has_tree_masks ||
                           !call.is_q_aligned || !call.is_kv_aligned;
   c.route = is_general ? AttentionRoute::kGeneralPrefill : AttentionRoute::kPrefill;
   c.rotates = call.rotates;
   c.dim = instance_dim(call.head_dim);
+  if (!is_general && info.compute_capability == kSm90 && c.dim <= 128) {
+    c.route = AttentionRoute::kPrefillSm90;
+  }
   c.rows = prefill_rows(call.head_dim, is_general);
   // Each sequence adds up to one tile of rows that is not full.
   const int64_t tiles = call.num_tokens * call.group_size / c.rows + call.num_seqs;
@@ -125,6 +131,7 @@ const char* name_of(AttentionRoute route) {
   switch (route) {
     case AttentionRoute::kDecode: return "decode";
     case AttentionRoute::kPrefill: return "prefill";
+    case AttentionRoute::kPrefillSm90: return "prefill sm90";
     case AttentionRoute::kGeneralPrefill: return "general prefill";
   }
   return "?";
@@ -133,7 +140,7 @@ const char* name_of(AttentionRoute route) {
 }  // namespace
 
 AttentionChoice select_attention_kernel(const AttentionCall& call, const DeviceInfo& info) {
-  return call.is_decode ? select_decode(call, info) : select_prefill(call);
+  return call.is_decode ? select_decode(call, info) : select_prefill(call, info);
 }
 
 size_t partial_floats(int64_t num_seqs, int num_kv_heads, int group_size, int head_dim,
@@ -163,8 +170,9 @@ std::ostream& operator<<(std::ostream& os, const AttentionCall& call) {
 }
 
 std::ostream& operator<<(std::ostream& os, const AttentionChoice& choice) {
+  const bool takes_items = choice.route == AttentionRoute::kPrefillSm90;
   os << name_of(choice.route) << ": heads as " << choice.dim << ", " << choice.rows << " rows, "
-     << choice.num_blocks << " blocks";
+     << choice.num_blocks << (takes_items ? " items" : " blocks");
   if (choice.cluster_size > 1) os << " in clusters of " << choice.cluster_size;
   if (choice.blocks_per_sm > 1) os << ", " << choice.blocks_per_sm << " side by side";
   if (choice.rotates) os << ", rotates";

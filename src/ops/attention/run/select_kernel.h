@@ -28,6 +28,7 @@ struct AttentionCall {
 enum class AttentionRoute {
   kDecode,
   kPrefill,         // causality, windows, aligned rows
+  kPrefillSm90,     // the same, for compute capability 9.0 and heads up to 128
   kGeneralPrefill,  // also RoPE inside, soft caps, any scale, tree masks and any rows
 };
 
@@ -38,7 +39,8 @@ struct AttentionChoice {
   int dim = 64;  // elements that heads are taken as: 64, 128 or 256
   int rows = 8;  // of q in a block at a time
   int64_t num_blocks =
-      0;  // prefill: at most, since how many have work is known on the device alone
+      0;  // prefill: at most, since how many have work is known on the device alone; of
+          // kPrefillSm90 the items that blocks take
 
   // Of kDecode.
   int units_per_seq = 0;  // kv heads, times the parts that a group is taken in

@@ -142,9 +142,11 @@ TEST(SelectAttention, WhatDecodeCanDoWithout) {
 
 TEST(SelectAttention, Prefill) {
   expect_rows({
-      {prefill(1, 4096), kH200, "prefill: heads as 128, 128 rows, 1032 blocks"},
+      {prefill(1, 4096), kH200, "prefill sm90: heads as 128, 128 rows, 1032 items"},
       {prefill(16, 512), kA100, "prefill: heads as 128, 128 rows, 2176 blocks"},
       {with(prefill(1, 4096), [](auto& c) { c.head_dim = 64; }), kH200,
+       "prefill sm90: heads as 64, 128 rows, 1032 items"},
+      {with(prefill(1, 4096), [](auto& c) { c.head_dim = 64; }), DeviceInfo{100, 132},
        "prefill: heads as 64, 128 rows, 1032 blocks"},
       {with(prefill(1, 4096), [](auto& c) { c.head_dim = 192; }), kH200,
        "prefill: heads as 256, 64 rows, 2056 blocks"},

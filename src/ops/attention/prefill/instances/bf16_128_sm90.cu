@@ -1,0 +1,7 @@
+#include "ops/attention/prefill/kernel_sm90.h"
+
+namespace heddle::cuda::attention::prefill {
+
+template void launch_sm90_instance<bfloat16, 128>(const PrefillSm90Params&, const AttentionLaunch&);
+
+}  // namespace heddle::cuda::attention::prefill

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ops/attention/prefill/prefill_params.h"
+
+namespace heddle::cuda::attention {
+
+/// What the prefill kernel for compute capability 9.0 takes.
+struct PrefillSm90Params {
+  PrefillParams common;
+  int num_items = 0;  // at most: those without rows are passed over
+  /// Items taken, and blocks that have ended; zero between calls. Null: blocks take items in turn.
+  uint32_t* counter = nullptr;
+};
+
+}  // namespace heddle::cuda::attention
