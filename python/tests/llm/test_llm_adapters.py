@@ -10,6 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
+import xxhash
 from llm_cases import ADAPTERS, OPPOSITE, ROOT, SLUG
 
 import heddle
@@ -110,7 +111,6 @@ def tensors_of(folder: pathlib.Path) -> dict[str, np.ndarray]:
 
 def digest_of(tensors: dict[str, np.ndarray], scales: dict[str, float]) -> str:
     """The formula of docs/adapter_receipts.md."""
-    xxhash = pytest.importorskip("xxhash")
     types = {"float32": "f32", "float16": "f16"}
     lines = []
     for name, values in tensors.items():
@@ -121,7 +121,7 @@ def digest_of(tensors: dict[str, np.ndarray], scales: dict[str, float]) -> str:
             module = name.removeprefix("base_model.model.").split(".lora_A.")[0]
             bits = struct.unpack("<I", struct.pack("<f", scales[module.rsplit(".", 1)[1]]))[0]
             lines.append(f"{module} scale {bits:08x}\n")
-    return xxhash.xxh3_128_hexdigest("".join(sorted(lines)))
+    return xxhash.xxh3_128_hexdigest("".join(sorted(lines)).encode())
 
 
 def test_an_adapter_from_memory_answers_as_from_its_folder(llm: heddle.LLM) -> None:
