@@ -307,5 +307,22 @@ def make(model: Any, kind: Kind, folder: pathlib.Path, seed: int, found: pathlib
     return adapted
 
 
+def with_adapters(base: Any, parts: dict[str, str], folder: pathlib.Path, seed: int) -> tuple[Any, list[str]]:
+    """A copy of the model with random adapters of PEFT, `parts` their kinds by name, and heddle's options that name their folders."""
+    import peft
+
+    kinds = {kind.name: kind for kind in LORA_KINDS}
+    model: Any = None
+    options: list[str] = []
+    for number, (part, kind) in enumerate(parts.items()):
+        make(base, kinds[kind], folder / part, seed + number)
+        options += ["--adapter", f"{part}={folder / part}"]
+        if model is None:
+            model = peft.PeftModel.from_pretrained(copy.deepcopy(base), folder / part, adapter_name=part).eval()
+        else:
+            model.load_adapter(folder / part, adapter_name=part)
+    return model, options
+
+
 def found_name(folder: pathlib.Path) -> pathlib.Path:
     return folder.with_name(f"{folder.name}-found")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import pathlib
 import random
 import warnings
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from adapter_kinds import LORA_KINDS, WRONG_SCALE, make
+from adapter_kinds import WRONG_SCALE, with_adapters
 from family_models import VOCAB
 from frameworks import TORCH_WANTED
 from test_adapter_kinds import IS_WHOLE, MODELS, logits_of, make_base
@@ -31,19 +30,8 @@ class Joined:
     """A model with all adapters of PARTS in PEFT, and the rows that heddle computed with lists of them."""
 
     def __init__(self, name: str, folder: pathlib.Path, seed: int) -> None:
-        import peft
-
         base, path = make_base(name, folder, seed)
-        kinds = {kind.name: kind for kind in LORA_KINDS}
-        options: list[str] = []
-        self.model: Any = None
-        for number, (part, kind) in enumerate(PARTS.items()):
-            make(base, kinds[kind], folder / part, seed + number)
-            options += ["--adapter", f"{part}={folder / part}"]
-            if self.model is None:
-                self.model = peft.PeftModel.from_pretrained(copy.deepcopy(base), folder / part, adapter_name=part).eval()
-            else:
-                self.model.load_adapter(folder / part, adapter_name=part)
+        self.model, options = with_adapters(base, PARTS, folder, seed)
         numbers = random.Random(seed)
         self.lists: list[List] = [*LISTS, {}]
         self.tokens = [[numbers.randrange(3, VOCAB) for _ in range(7 + 3 * i)] for i in range(len(self.lists))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import pathlib
 import random
@@ -12,8 +11,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from adapter_kinds import make
-from every_kind import KINDS
+from adapter_kinds import with_adapters
 from family_models import VOCAB
 from frameworks import TORCH_WANTED
 from test_adapter_kinds import IS_WHOLE, logits_of, make_base
@@ -74,19 +72,8 @@ class Merged:
     """A model with all adapters of PARTS and their merges in PEFT, and the rows that heddle computed with these."""
 
     def __init__(self, name: str, folder: pathlib.Path, seed: int) -> None:
-        import peft
-
         base, path = make_base(name, folder, seed)
-        kinds = {kind.name: kind for kind in KINDS}
-        options: list[str] = []
-        self.model: Any = None
-        for number, (part, kind) in enumerate(PARTS.items()):
-            make(base, kinds[kind], folder / part, seed + number)
-            options += ["--adapter", f"{part}={folder / part}"]
-            if self.model is None:
-                self.model = peft.PeftModel.from_pretrained(copy.deepcopy(base), folder / part, adapter_name=part).eval()
-            else:
-                self.model.load_adapter(folder / part, adapter_name=part)
+        self.model, options = with_adapters(base, PARTS, folder, seed)
         numbers = random.Random(seed)
         self.tokens = {merge: [numbers.randrange(3, VOCAB) for _ in range(9)] for merge in MERGES}
         for merge, given in MERGES.items():
