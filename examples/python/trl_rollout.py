@@ -38,8 +38,10 @@ class Rollout:
         args, tokenizer = trainer.args, trainer.processing_class
         ids = [tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False) if isinstance(prompt, list)
                else tokenizer(prompt)["input_ids"] for prompt in prompts]
-        body = {"model": self.adapter, "prompt": ids, "max_tokens": args.max_completion_length, "temperature": args.temperature,
-                "top_p": args.top_p, "top_k": args.top_k, "logprobs": 0, "return_token_ids": True}
+        each = args.num_generations  # TRL repeats a prompt so often; samples of one request have seeds of their own
+        body = {"model": self.adapter, "prompt": ids[::each], "n": each, "seed": trainer.state.global_step,
+                "max_tokens": args.max_completion_length, "temperature": args.temperature, "top_p": args.top_p,
+                "top_k": args.top_k, "logprobs": 0, "return_token_ids": True}
         choices = json.loads(self.post("/v1/completions", body))["choices"]
         ends = [choice["finish_reason"] == "stop" for choice in choices]  # the end token is learnt, too; its logprob is not told
         return {"prompt_ids": ids, "completion_ids": [c["token_ids"] + [tokenizer.eos_token_id] * e for c, e in zip(choices, ends)],
