@@ -40,7 +40,8 @@ LAYERS = {
     "X_c": (["include/heddle", "src/capi", "src/engine/thread/engine_thread.h", "src/engine/test", "src/engine/bindings",
              "src/files/printable.h"], ["dlpack"]),
     "X_python": (["include/heddle", "python/bindings", "src/engine/thread/engine_thread.h", "src/ops/lora/adapter_table_python.h",
-                   "src/ops/lora/lora_batch_python.h", "src/engine/bindings/request_python.h"], ["nanobind", "python", "system"]),
+                   "src/ops/lora/lora_batch_python.h", "src/engine/bindings/request_python.h", "src/answers/answer_style.h"],
+                 ["nanobind", "python", "system"]),
     # What the ops with adapters share: tables, plans, checks, device code. These ops see the floor and the public headers, not each other.
     "src/ops/lora_device": (["include/heddle/core", "include/heddle/config.h", "include/heddle/ops/lora.h", "include/heddle/ops/lora_table.h",
                              "src/core", "src/cpu", "src/cuda"], ["highway", "cuda", "system"]),

@@ -124,7 +124,7 @@ def names_of_stub() -> dict[str, ast.AST]:
     found: dict[str, ast.AST] = {}
     for node in ast.parse(stub.read_text()).body:
         if isinstance(node, ast.ClassDef):
-            members = [m for m in node.body if isinstance(m, ast.FunctionDef) and m.name != "__str__"]
+            members = [m for m in node.body if isinstance(m, ast.FunctionDef) and m.name not in ("__repr__", "__str__")]
             found.update({f"{node.name}.{m.name}": m for m in members})
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
             found[node.name] = node
