@@ -1,14 +1,16 @@
-"""One base model with many LoRA adapters in a batch: `heddle.LLM`.
+"""One base model with many LoRA adapters in a batch: `heddle.LLM`, and `heddle.AsyncLLM`.
 
 `heddle.ops` holds its operations, on NumPy, torch, CuPy or JAX arrays; `import heddle` imports
-neither NumPy nor torch.
+neither NumPy nor torch. `heddle.vllm_compat` has the names of vLLM.
 """
 
-import sys
+import sys as _sys
+import typing as _typing
 
 from heddle import ops
-from heddle._answers import Answer, Stream
+from heddle._answers import Answer, Answers, Stream
 from heddle._arguments import AttentionOptions, LoraBatch, PagedKv, PageTable
+from heddle._async_llm import AsyncLLM
 from heddle._context import Context
 from heddle._core import VERSION as __version__
 from heddle._core import (
@@ -20,17 +22,21 @@ from heddle._core import (
     set_num_threads,
 )
 from heddle._format import Format, Grammar, StructuralTag
+from heddle._hints import missing_name as _missing_name
 from heddle._llm import LLM
+from heddle._params import SamplingParams
 from heddle._sampling import Sampling
 from heddle._values import Classes
 
-if hasattr(sys.modules.get("torch"), "library"):  # not while torch is still being imported
+if hasattr(_sys.modules.get("torch"), "library"):  # not while torch is still being imported
     import heddle.torch
 
 __all__ = [
     "LLM",
     "AdapterTable",
     "Answer",
+    "Answers",
+    "AsyncLLM",
     "AttentionOptions",
     "Classes",
     "Context",
@@ -41,6 +47,7 @@ __all__ = [
     "PageTable",
     "PagedKv",
     "Sampling",
+    "SamplingParams",
     "Stream",
     "StructuralTag",
     "__version__",
@@ -50,3 +57,13 @@ __all__ = [
     "ops",
     "set_num_threads",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if not _typing.TYPE_CHECKING:  # type checkers know the names
+
+    def __getattr__(name: str) -> object:
+        raise _missing_name(__name__, name, __all__)

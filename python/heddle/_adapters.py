@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import os
 import pathlib
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Literal, TypeAlias, Union, cast
@@ -20,6 +21,9 @@ Merge: TypeAlias = "Mapping[str, Any]"
 """How such a list acts: `{"method": "ties", "density": 0.5, "majority_sign_method": "total"}`."""
 Entry: TypeAlias = "str | None | AdapterList"
 """What one answer of `each_adapter` has; None: the base model."""
+_Path: TypeAlias = "str | os.PathLike[str]"
+AdapterPaths: TypeAlias = "Mapping[str, _Path] | Sequence[_Path] | _Path | None"
+"""Folders or files of adapters: by name, or one or several that are called as their folders are."""
 Choice: TypeAlias = Union[str, None, "list[tuple[str, float]]"]
 """What one prompt has: a name, or names with scales."""
 BASE = "base"
@@ -67,6 +71,46 @@ def _array(name: str, tensor: Any) -> Any:
 def arrays_of(tensors: Mapping[str, Any]) -> tuple[list[str], list[Any]]:
     """Names and arrays of the tensors of an adapter."""
     return list(tensors), [_array(name, tensor) for name, tensor in tensors.items()]
+
+
+def _name_of_path(path: pathlib.Path) -> str:
+    """What an adapter is called that has no other name: as its folder, its file or, of a snapshot
+    in the Hugging Face cache, its repository."""
+    if not path.name or path.name == "..":
+        path = path.resolve()
+    if path.parent.name == "snapshots" and path.parents[1].name.startswith("models--"):
+        return path.parents[1].name.rsplit("--", 1)[1]
+    return path.name.removesuffix(".gguf")
+
+
+def named_adapters(adapters: AdapterPaths) -> dict[str, str]:
+    """Paths by name.
+
+    Raises:
+        TypeError: It is no path, no sequence and no mapping of them.
+        ValueError: Two without names would be called the same.
+    """
+    if adapters is None:
+        return {}
+    if isinstance(adapters, Mapping):
+        return {name: os.fspath(path) for name, path in adapters.items()}
+    paths = [adapters] if isinstance(adapters, (str, os.PathLike)) else adapters
+    if not isinstance(paths, Sequence):
+        kind = type(adapters).__name__
+        raise TypeError(f"adapters is {kind}, expected a path, a list of paths or a mapping")
+    named: dict[str, str] = {}
+    for i, given in enumerate(paths):
+        if not isinstance(given, (str, os.PathLike)):
+            raise TypeError(f"adapters[{i}] is {type(given).__name__}, expected a path")
+        path = os.fspath(given)
+        name = _name_of_path(pathlib.Path(path))
+        if name in named:
+            raise ValueError(
+                f"two adapters are called {name}: {named[name]} and {path};"
+                " name them, adapters={name: path}"
+            )
+        named[name] = path
+    return named
 
 
 def check_name(name: str, folder: pathlib.Path, adapter_dir: pathlib.Path) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from heddle import _core
-from heddle._adapters import Choice, list_of, name_of
+from heddle._adapters import BASE, Choice, list_of, name_of
+from heddle._run import readable
+from heddle._tables import Cell, table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Answer:
     """What the model has said to one prompt; `str(answer)` is its text."""
 
@@ -60,9 +62,57 @@ class Answer:
     answer the first that was drawn with them."""
     earlier_digests: list[str] = field(default_factory=list)
     """Of each of `adapter_switches`: the digest until then; `adapter_digest` is that of the last."""
+    prompt: str = field(default="", compare=False)
+    """The text of the prompt, of a conversation that of its last message; of token ids empty."""
 
     def __str__(self) -> str:
         return self.text
+
+    def __repr__(self) -> str:
+        which = f"adapter={self.adapter!r}"
+        if self.adapters is not None:
+            which = f"adapters={self.adapters!r}"
+        parts = [repr(self.text), which, f"finish_reason={self.finish_reason!r}"]
+        if self.error is not None:
+            parts.append(f"error={self.error!r}")
+        if len(self.each) > 1:
+            parts.append(f"each=[{len(self.each)} answers]")
+        return f"Answer({', '.join(parts)}, {len(self.token_ids)} tokens)"
+
+    def _repr_html_(self) -> str:
+        return _table([self])
+
+
+class Answers(list[Answer]):
+    """The answers to the prompts of one call, in the same order: a list, which a notebook shows as
+    a table. Answers of `n` and `each_adapter` stand side by side in it."""
+
+    def _repr_html_(self) -> str:
+        return _table(self)
+
+
+def _label(answer: Answer) -> str:
+    if answer.adapters is not None:
+        return " + ".join(f"{scale:g} {name}" for name, scale in answer.adapters.items())
+    return answer.adapter or BASE
+
+
+def _cell(answer: Answer) -> Cell:
+    if answer.finish_reason == "error":
+        return Cell(answer.error or "", "error")
+    return Cell(answer.text, f"{answer.finish_reason}, {len(answer.token_ids)} tokens")
+
+
+def _table(answers: Sequence[Answer]) -> str:
+    """A row for each prompt; a column for each answer to it."""
+    widest = max((answer.each for answer in answers), key=len, default=[])
+    if not widest:
+        rows = [[Cell(a.prompt), Cell(_label(a)), _cell(a)] for a in answers]
+        return table(["prompt", "adapter", "answer"], rows)
+    labels = [_label(answer) for answer in widest]
+    if len(set(labels)) < len(labels):  # samples of one adapter
+        labels = [f"{label}, {i}" for i, label in enumerate(labels)]
+    return table(["prompt", *labels], [[Cell(a.prompt), *map(_cell, a.each)] for a in answers])
 
 
 def _tops(ids: list[int], logprobs: list[float], places: int) -> list[dict[int, float]]:
@@ -75,7 +125,7 @@ def _tops(ids: list[int], logprobs: list[float], places: int) -> list[dict[int, 
     ]
 
 
-def answer_of(completion: _core.Completion, choice: Choice) -> Answer:
+def answer_of(completion: _core.Completion, choice: Choice, prompt: str = "") -> Answer:
     """The completion as a value of Python's own."""
     return Answer(
         completion.text,
@@ -99,6 +149,7 @@ def answer_of(completion: _core.Completion, choice: Choice) -> Answer:
         adapter_digest=completion.adapter_digest or None,
         adapter_switches=completion.adapter_switches,
         earlier_digests=completion.earlier_digests.split(),
+        prompt=prompt,
     )
 
 
@@ -126,13 +177,17 @@ class Stream(Iterator[str], AsyncIterator[str]):
     """
 
     def __init__(
-        self, engine: _core.Engine, request: _core.Request, choice: Choice, owner: object
+        self,
+        engine: _core.Engine,
+        request: _core.Request,
+        choice: Choice,
+        prompt: str,
+        owner: object,
     ) -> None:
         """`owner` closes the engine when nothing refers to it any more."""
-        self._engine, self._choice, self._owner = engine, choice, owner
+        self._engine, self._choice, self._prompt, self._owner = engine, choice, prompt, owner
         self._queue = _core.EventQueue()
         self._answer: Answer | None = None
-        self._is_told = False
         self._id = engine.submit(self._queue, request)
 
     @property
@@ -156,7 +211,7 @@ class Stream(Iterator[str], AsyncIterator[str]):
                 return None
             _, text, completion = news
             if completion is not None:
-                self._answer = answer_of(completion, self._choice)
+                self._answer = answer_of(completion, self._choice, self._prompt)
             if text:
                 return text
 
@@ -177,10 +232,6 @@ class Stream(Iterator[str], AsyncIterator[str]):
         return self
 
     async def __anext__(self) -> str:
-        import asyncio  # takes longer to import than all of heddle
-
-        loop = asyncio.get_running_loop()
-        descriptor = self._queue.fileno()
         while True:
             try:
                 piece = self._take(0.0)
@@ -188,15 +239,11 @@ class Stream(Iterator[str], AsyncIterator[str]):
                 raise StopAsyncIteration from None
             if piece is not None:
                 return piece
-            arrived = asyncio.Event()
-            loop.add_reader(descriptor, arrived.set)
             try:
-                await arrived.wait()
-            except asyncio.CancelledError:
+                await readable(self._queue)
+            except BaseException:  # the task is cancelled
                 self.cancel()
                 raise
-            finally:
-                loop.remove_reader(descriptor)
 
     def __enter__(self) -> Stream:
         return self

@@ -42,7 +42,7 @@ def default_values(generation: _core.GenerationDefaults) -> dict[str, Any]:
     Logs what the files gave, and warns the caller's caller of what heddle does not do.
     """
     for what in generation.not_done:
-        warnings.warn(f"{generation.path}: {what}, which heddle does not support", stacklevel=3)
+        warnings.warn(f"{generation.path}: {what}, which heddle does not support", stacklevel=4)
     if described := generation.describe():
         _LOG.info("from %s, where prompts do not set it: %s", generation.path, described)
     given = {name: getattr(generation, name) for name in _VALUES}

@@ -6,37 +6,29 @@ import os
 import pathlib
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, overload
 
 from heddle import _core
-from heddle._adapters import (
-    BASE, Choice, Running, arrays_of, check_name, choices_of, config_json, name_of, set_adapters, switches,
-)
-from heddle._answers import Answer, Stream
+from heddle._adapter_calls import AdapterCalls
+from heddle._adapters import AdapterPaths, named_adapters
+from heddle._answers import Answer, Answers, Stream
 from heddle._defaults import default_model, default_values
-from heddle._fields import Message, fields_of_conversations, fields_of_prompt, wrapped_seed
-from heddle._options import (
-    DEFAULTS, DRAWN, ChatOptions, GenerateOptions, StreamChatOptions, StreamOptions, split, takes,
-)
+from heddle._fields import Message
+from heddle._hints import hinted
+from heddle._options import ChatOptions, GenerateOptions, StreamChatOptions, StreamOptions, takes
+from heddle._params import Params, SamplingParams
+from heddle._request_maker import RequestMaker, StreamPrompt
 from heddle._progress import Progress, is_watched
-from heddle._sampling import SEVERAL, set_options
-from heddle._several import run_all, work_of
+from heddle._several import Prompts
+from heddle._text_calls import TextCalls
 from heddle._values import ValueCalls
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-def _is_number(value: object) -> bool:
-    return hasattr(value, "__index__")
-
-
-def _list_of(stop: str | Sequence[str]) -> list[str]:
-    return [stop] if isinstance(stop, str) else list(stop)
-
-
-class LLM(ValueCalls):
+class LLM(AdapterCalls, TextCalls, ValueCalls):
     """One model with many LoRA adapters, which answer concurrently in one batch.
 
     `chat` and `stream_chat` put prompts into the model's chat template; `generate` and `stream`
@@ -50,7 +42,8 @@ class LLM(ValueCalls):
     Args:
         model: A GGUF file, a folder that transformers saved, or a name in the local Hugging Face
             cache; None: $HEDDLE_MODEL, else the model that tools/fetch_model brings.
-        adapters: Folders of LoRA adapters as PEFT saves them, by name.
+        adapters: Folders of LoRA adapters as PEFT saves them, by name; or one or several of them
+            without names, which are called as their folders are.
         device: "cpu", "cuda" or "cuda:1"; None: the first GPU that the build runs on, or the CPU.
         max_batch: Prompts that run at once; others wait.
         num_threads: None: `heddle.num_threads()`.
@@ -95,10 +88,11 @@ class LLM(ValueCalls):
         MemoryError: No memory.
     """
 
+    @hinted
     def __init__(
         self,
         model: str | os.PathLike[str] | None = None,
-        adapters: Mapping[str, str | os.PathLike[str]] | None = None,
+        adapters: AdapterPaths = None,
         *,
         device: str | None = None,
         max_batch: int = 16,
@@ -126,7 +120,7 @@ class LLM(ValueCalls):
     ) -> None:
         if not os.fspath(generation_config):
             raise ValueError('generation_config is empty, expected "auto", "none" or a file')
-        self._progress = progress
+        named = named_adapters(adapters)
         self._adapter_dir = None if adapter_dir is None else pathlib.Path(adapter_dir)
         path = default_model() if model is None else os.fspath(model)
         threads = _core.num_threads() if num_threads is None else num_threads
@@ -155,7 +149,7 @@ class LLM(ValueCalls):
                 max_batch_adapters,
                 max_batch_adapter_bytes,
                 os.fspath(generation_config),
-                lambda done, total: bar.update(100 * done // max(total, 1), " %"),
+                lambda done, total: self._on_load(bar, done, total),
             )
         # Also at the end of the process, which must not free the memory while the thread runs.
         self._close = weakref.finalize(self, self._engine.close)
@@ -163,12 +157,16 @@ class LLM(ValueCalls):
         for key in info.unread_settings:
             shown = key if key.isprintable() else ascii(key)
             what = f"{info.settings_path}: {shown} is a setting that heddle does not know"
-            warnings.warn(what, stacklevel=2)
-        self._defaults = default_values(info.generation)
+            warnings.warn(what, stacklevel=3)
+        self._requests = RequestMaker(default_values(info.generation), progress)
         for what in info.warnings:
-            warnings.warn(what, stacklevel=2)
-        for name, folder in (adapters or {}).items():
+            warnings.warn(what, stacklevel=3)
+        for name, folder in named.items():
             self.add_adapter(name, folder)
+
+    def _on_load(self, bar: Progress, done: int, total: int) -> None:
+        """While the model is read: bytes so far, and in all. What it raises ends the load."""
+        bar.update(100 * done // max(total, 1), " %")
 
     def close(self) -> None:
         """Cancels what is unfinished and frees the model. What is called after it raises."""
@@ -180,6 +178,13 @@ class LLM(ValueCalls):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def __repr__(self) -> str:
+        try:
+            names, path = self.adapters, self.model.path
+        except (AttributeError, ValueError):  # it did not load; it is closed, or in a child after fork
+            return "LLM(closed)"
+        return f"LLM({path!r}, adapters={names!r}, device={self.device!r})"
+
     @property
     def model(self) -> _core.ModelInfo:
         """Facts of the model."""
@@ -188,7 +193,7 @@ class LLM(ValueCalls):
     @property
     def defaults(self) -> dict[str, float]:
         """What prompts have that do not give it: temperature, max_tokens and others by name."""
-        return dict(self._defaults)
+        return dict(self._requests.defaults)
 
     @property
     def device(self) -> str:
@@ -200,7 +205,6 @@ class LLM(ValueCalls):
         """Tokens of one prompt with its answer."""
         return self._engine.max_context
 
-    @property
     def stats(self) -> _core.EngineStats:
         """What the model has done: tokens, steps, seconds, what the prefix cache had, parked prompts."""
         return self._engine.stats()
@@ -214,141 +218,40 @@ class LLM(ValueCalls):
         """Forgets what the prefix cache has. Prompts that run keep what they took."""
         self._engine.reset_prefix_cache()
 
-    @property
-    def adapters(self) -> list[str]:
-        """The names of the adapters; of those of `adapter_dir`, the ones that are in use or in memory."""
-        return self._engine.adapter_names()
-
-    def add_adapter(
-        self, name: str, folder: str | os.PathLike[str], *, replace: bool = False,
-        running: Running = "finish",
-    ) -> None:
-        """Loads an adapter; prompts that run go on meanwhile.
-
-        Args:
-            name: What prompts call it.
-            folder: As PEFT saves it, or a GGUF file of llama.cpp.
-            replace: Where the name is taken, the new adapter replaces it for all prompts that
-                follow.
-            running: With `replace`, prompts that were given before "finish" with the weights that
-                they began with, or "switch" to the new ones (`Answer.adapter_switches`).
-
-        Raises:
-            ValueError: It does not fit the model, or the name is taken. Nothing has changed then.
-        """
-        switch = switches(running, replace)
-        path = os.fspath(folder)
-        if name == BASE:
-            raise ValueError(f"{path}: the name {name} means the model without an adapter")
-        if self._adapter_dir is not None and not replace:
-            check_name(name, pathlib.Path(path), self._adapter_dir)
-        for what in self._engine.add_adapter(name, path, replace, switch):
-            warnings.warn(what, stacklevel=2)
-
-    def load_adapter(
-        self, name: str, tensors: Mapping[str, Any], config: Any, *, replace: bool = True,
-        running: Running = "finish",
-    ) -> _core.AdapterReceipt:
-        """Loads an adapter from memory, without a file: of a trainer, say. Prompts that run go on
-        meanwhile.
-
-            weights = peft.get_peft_model_state_dict(model)
-            llm.load_adapter("policy", weights, model.peft_config["default"])
-
-        The tensors are copied before it returns, so they may change then. Those of a GPU are copied
-        by way of host memory, in the order of the stream that their framework works on now.
-
-        Args:
-            name: What prompts call it.
-            tensors: By the names that PEFT gives them; f32, f16 or bf16, all on one device: torch
-                tensors, NumPy arrays, or what else speaks DLPack.
-            config: What adapter_config.json would hold: a peft.LoraConfig, a mapping, or its text.
-            replace: Where the name is taken, it is replaced for all prompts that follow.
-            running: As that of `add_adapter`.
-
-        Returns:
-            Its receipt, without norms: `adapter_receipt` has them when they are computed. Answers
-            have its digest as `adapter_digest`.
-
-        Raises:
-            ValueError: It does not fit the model, or the name is taken. Nothing has changed then.
-            NotImplementedError: Of a kind that heddle does not run.
-        """
-        if name == BASE:
-            raise ValueError(f"the name {name} means the model without an adapter")
-        switch = switches(running, replace)
-        names, arrays = arrays_of(tensors)
-        loaded = self._engine.load_adapter(name, config_json(config), names, arrays, replace, switch)
-        for what in loaded[0]:
-            warnings.warn(what, stacklevel=2)
-        return loaded[1]
-
-    def adapter_receipt(self, name: str, *, norms: bool = True) -> _core.AdapterReceipt | None:
-        """What came of an adapter that was loaded (docs/adapter_receipts.md): the tensors that were
-        given and applied, the sites with rank, scale and type, the digest of the content, and how
-        large the change is next to the weights that it changes. `str` of it is one line.
-
-        Args:
-            name: Of the adapter.
-            norms: Waits until the norms are computed; else those that are known are in it, perhaps
-                none.
-
-        Returns:
-            None for one of `adapter_dir` whose weights were not loaded yet.
-
-        Raises:
-            ValueError: No adapter has that name; or norms of an adapter of `adapter_dir` are asked
-                for, and its files have changed.
-        """
-        return self._engine.adapter_receipt(name, norms)
-
-    def keep_versions(self, name: str, count: int) -> None:
-        """From here on so many older versions, 0 to 64, stay in memory when the name is replaced;
-        prompts may name them `"NAME@VERSION"`, counted from 1."""
-        self._engine.keep_versions(name, count)
-
-    def roll_back_adapter(self, name: str, version: int, *, running: Running = "finish") -> None:
-        """The name stands for an older version that was kept; `running` as in `add_adapter`."""
-        self._engine.roll_back_adapter(name, version, switches(running))
-
     def _warn_of_adapters(self, level: int) -> None:
         """Reports what is odd about adapters of `adapter_dir` that prompts have named; `level` is that of
         the user's call."""
         for what in self._engine.take_warnings():
             warnings.warn(what, stacklevel=level)
 
-    def remove_adapter(self, name: str) -> None:
-        """Removes an adapter; prompts that were given before finish with it.
-
-        Raises:
-            ValueError: No adapter has that name.
-        """
-        if not self._engine.remove_adapter(name):
-            raise ValueError(f'unknown adapter "{name}"')
-
-    def tokenize(self, prompt: str) -> list[int]:
-        """The token ids of a text as `generate` takes it."""
-        return self._engine.tokenize(self._request({"text": prompt}, None, DEFAULTS, {}))
-
     @overload
     def generate(
-        self, prompts: str | Sequence[int], **options: Unpack[GenerateOptions]
+        self,
+        prompts: str | Sequence[int],
+        sampling_params: Params = None,
+        **options: Unpack[GenerateOptions],
     ) -> Answer: ...
     @overload
     def generate(
-        self, prompts: list[str] | Sequence[Sequence[int]], **options: Unpack[GenerateOptions]
-    ) -> list[Answer]: ...
+        self,
+        prompts: list[str] | Sequence[Sequence[int]],
+        sampling_params: Params = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Answers: ...
     @takes(GenerateOptions)
     def generate(
         self,
         prompts: str | Sequence[int] | list[str] | Sequence[Sequence[int]],
+        sampling_params: Params = None,
         **options: Unpack[GenerateOptions],
-    ) -> Answer | list[Answer]:
+    ) -> Answer | Answers:
         """Goes on where the prompts end, without a chat template, as `heddle generate --raw` does.
 
         Args:
             prompts: A text or a list of token ids, which has one answer; or a list of these, which
                 has a list of answers in the same order.
+            sampling_params: Keywords of below as a value, or one for each prompt, which then draws
+                with its seed as it is.
             adapters: Instead of `adapter`: adapters that act together, such as
                 `[{"name": "sql", "scale": 0.5}, {"name": "slug"}]`, or a list of such lists, one
                 for each prompt.
@@ -373,32 +276,35 @@ class LLM(ValueCalls):
                 tokens than the context holds. The others are cancelled, as they are by ctrl-C.
             NotImplementedError, MemoryError, RuntimeError: By its `Answer.error_code`.
         """
-        given, sampling = split(GenerateOptions, options)
-        is_one = isinstance(prompts, str) or (len(prompts) > 0 and _is_number(prompts[0]))
-        fields = [fields_of_prompt(p) for p in ([prompts] if is_one else prompts)]
-        return self._answers(fields, is_one, given, sampling)
+        return self._run(self._requests.prompts(prompts, sampling_params, options))
 
     @overload
     def chat(
-        self, conversations: str | Sequence[Message], **options: Unpack[ChatOptions]
+        self,
+        conversations: str | Sequence[Message],
+        sampling_params: Params = None,
+        **options: Unpack[ChatOptions],
     ) -> Answer: ...
     @overload
     def chat(
         self,
         conversations: list[str] | Sequence[Sequence[Message]],
+        sampling_params: Params = None,
         **options: Unpack[ChatOptions],
-    ) -> list[Answer]: ...
+    ) -> Answers: ...
     @takes(ChatOptions)
     def chat(
         self,
         conversations: str | Sequence[Message] | list[str] | Sequence[Sequence[Message]],
+        sampling_params: Params = None,
         **options: Unpack[ChatOptions],
-    ) -> Answer | list[Answer]:
+    ) -> Answer | Answers:
         """Answers conversations through the model's chat template, as `heddle generate` does.
 
         Args:
             conversations: A text, which is one message of a user, or a list of messages, which has
                 one answer; or a list of these, which has a list of answers in the same order.
+            sampling_params: As in `generate`.
             adapters: As in `generate`, and so all that follow up to `progress`.
             merge: How such lists act.
             adapter: The adapter of all conversations, or a list with one for each.
@@ -423,78 +329,42 @@ class LLM(ValueCalls):
             ValueError: As `generate`; or the model has no template, or it refuses the conversation.
             NotImplementedError, MemoryError, RuntimeError: As `generate`.
         """
-        given, sampling = split(ChatOptions, options)
-        is_one = isinstance(conversations, str) or (
-            len(conversations) > 0 and isinstance(conversations[0], Mapping)
-        )
-        each = [conversations] if is_one else conversations
-        return self._answers(fields_of_conversations(each, given), is_one, given, sampling)
+        return self._run(self._requests.conversations(conversations, sampling_params, options))
 
     @takes(StreamOptions)
-    def stream(self, prompt: str | Sequence[int], **options: Unpack[StreamOptions]) -> Stream:
+    def stream(
+        self,
+        prompt: str | Sequence[int],
+        sampling_params: SamplingParams | None = None,
+        **options: Unpack[StreamOptions],
+    ) -> Stream:
         """The answer to one prompt of `generate`, piece by piece, for `for` and `async for`.
 
         The arguments are those of `generate`. A prompt that cannot run raises what it raises
         there, when its stream is read.
         """
-        given, sampling = split(StreamOptions, options)
-        return self._stream(fields_of_prompt(prompt), given, sampling)
+        return self._stream(self._requests.stream(prompt, sampling_params, options))
 
     @takes(StreamChatOptions)
     def stream_chat(
-        self, conversation: str | Sequence[Message], **options: Unpack[StreamChatOptions]
+        self,
+        conversation: str | Sequence[Message],
+        sampling_params: SamplingParams | None = None,
+        **options: Unpack[StreamChatOptions],
     ) -> Stream:
         """The answer to one conversation of `chat`, piece by piece, for `for` and `async for`.
 
         The arguments are those of `chat`. A conversation that cannot run raises what it raises
         there, when its stream is read.
         """
-        given, sampling = split(StreamChatOptions, options)
-        return self._stream(fields_of_conversations([conversation], given)[0], given, sampling)
+        return self._stream(self._requests.stream_chat(conversation, sampling_params, options))
 
-    def _request(
-        self,
-        fields: dict[str, Any],
-        choice: Choice,
-        given: Mapping[str, Any],
-        sampling: Mapping[str, Any],
-        seed_offset: int = 0,
-    ) -> _core.Request:
-        own = {name: given[name] for name in DRAWN if given[name] is not None}
-        named = {"adapter": name_of(choice) or "", "seed": wrapped_seed(given["seed"] + seed_offset)}
-        request = _core.Request()
-        for key, value in {**fields, **named, **self._defaults, **own}.items():
-            setattr(request, key, value)
-        request.stop = _list_of(given["stop"])
-        set_adapters(request, choice, given["merge"])
-        set_options(request, sampling)
-        return request
-
-    def _answers(
-        self,
-        fields: list[dict[str, Any]],
-        is_one: bool,
-        given: Mapping[str, Any],
-        sampling: Mapping[str, Any],
-    ) -> Answer | list[Answer]:
-        """Runs a request for each prompt to its end."""
-        choices = choices_of(given["adapter"], given["adapters"], len(fields))
-        rest = {name: value for name, value in sampling.items() if name not in SEVERAL}
-        works = [
-            work_of(self._request(field, choice, given, rest, i), choice, sampling)
-            for i, (field, choice) in enumerate(zip(fields, choices))
-        ]
-        progress = self._progress if given["progress"] is None else given["progress"]
-        shown = (len(works) > 1 and is_watched()) if progress is None else progress
+    def _run(self, prompts: Prompts) -> Answer | Answers:
         try:
-            return run_all(self._engine, works, is_one, given["keep_going"], shown)
+            return prompts.run(self._engine)
         finally:
-            self._warn_of_adapters(4)
+            self._warn_of_adapters(5)
 
-    def _stream(
-        self, fields: dict[str, Any], given: Mapping[str, Any], sampling: Mapping[str, Any]
-    ) -> Stream:
-        choice = choices_of(given["adapter"], given["adapters"], 1)[0]
-        request = self._request(fields, choice, given, sampling)
-        self._warn_of_adapters(4)
-        return Stream(self._engine, request, choice, self)
+    def _stream(self, prompt: StreamPrompt) -> Stream:
+        self._warn_of_adapters(5)
+        return Stream(self._engine, prompt.request, prompt.choice, prompt.prompt, self)

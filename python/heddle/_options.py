@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
 from heddle._adapters import AdapterList, AdapterLists, Adapters, Merge
 from heddle._fields import Message
+from heddle._hints import check_keywords, declare
 from heddle._sampling import Sampling
 
 DEFAULTS: dict[str, Any] = {
@@ -21,7 +23,9 @@ DRAWN = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "ignore_end")
 """Those that a request has as they are."""
 
 
-class _Draws(Sampling, total=False):
+class Draws(Sampling, total=False):
+    """What is drawn of a prompt, and where it ends."""
+
     max_tokens: int | None
     temperature: float | None
     top_k: int | None
@@ -32,7 +36,7 @@ class _Draws(Sampling, total=False):
     ignore_end: bool
 
 
-class StreamOptions(_Draws, total=False):
+class StreamOptions(Draws, total=False):
     """Of one prompt."""
 
     adapters: AdapterList | None
@@ -40,7 +44,7 @@ class StreamOptions(_Draws, total=False):
     adapter: str | None
 
 
-class GenerateOptions(_Draws, total=False):
+class GenerateOptions(Draws, total=False):
     """Of one prompt or several."""
 
     adapters: AdapterLists
@@ -70,32 +74,35 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def takes(options: Any) -> Callable[[Method], Method]:
-    """Shows the keywords of a method one by one in its signature and in `help`."""
+    """Shows the keywords of a method one by one in its signature and in `help`, and refuses others
+    with a hint."""
 
     def show(method: Method) -> Method:
         types = {name: hint.__forward_arg__ for name, hint in options.__annotations__.items()}
         signature = inspect.signature(method)
-        *parameters, _ = signature.parameters.values()
-        parameters += [
+        *positional, _ = signature.parameters.values()
+        parameters = positional + [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[name])
             for name, default in DEFAULTS.items()
             if name in types
         ]
         rest = inspect.Parameter("sampling", inspect.Parameter.VAR_KEYWORD, annotation="Unpack[Sampling]")
-        method.__signature__ = signature.replace(parameters=[*parameters, rest])  # type: ignore[attr-defined]
-        return method
+        names = [p.name for p in positional if p.name != "self"] + list(types)
+        call = method.__qualname__
+        declare(call, names)
+
+        @functools.wraps(method)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            check_keywords(call, kwargs, names)
+            return method(*args, **kwargs)
+
+        checked.__signature__ = signature.replace(parameters=[*parameters, rest])  # type: ignore[attr-defined]
+        return checked  # type: ignore[return-value]
 
     return show
 
 
-def split(kind: Any, options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The keywords of a call, with defaults for those left out, and apart from them the Sampling.
-
-    Raises:
-        TypeError: `kind` has none of a name.
-    """
-    for name in options:
-        if name not in kind.__annotations__:
-            raise TypeError(f"unexpected keyword argument {name!r}")
+def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keywords of a prompt, with defaults for those left out, and apart from them the Sampling."""
     given = {name: options.get(name, default) for name, default in DEFAULTS.items()}
     return given, {name: value for name, value in options.items() if name not in DEFAULTS}

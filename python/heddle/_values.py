@@ -10,6 +10,8 @@ from heddle import _core
 from heddle._adapters import AdapterLists, Adapters, Choice, choices_of, name_of, set_adapters
 from heddle._answers import answer_of, raise_error
 from heddle._fields import fields_of_prompt
+from heddle._hints import hinted
+from heddle._run import OnEnd, Submit, run, run_async
 
 
 @dataclass(frozen=True)
@@ -42,50 +44,62 @@ class ValuePrompts:
     choices: list[Choice]
     is_one: bool
     cache_salt: str
+    kind: str
+    wanted: Mapping[str, Any]
+    """The arguments of `_core.Request.want`."""
 
 
 def values_of(
-    prompts: Any, adapter: Adapters, adapters: AdapterLists, cache_salt: str
+    prompts: Any, adapter: Adapters, adapters: AdapterLists, cache_salt: str, kind: str, **wanted: Any
 ) -> ValuePrompts:
     """The prompts of a call, which may be one."""
     is_one = isinstance(prompts, str) or (len(prompts) > 0 and hasattr(prompts[0], "__index__"))
     fields = [fields_of_prompt(p) for p in ([prompts] if is_one else prompts)]
-    return ValuePrompts(fields, choices_of(adapter, adapters, len(fields)), is_one, cache_salt)
+    choices = choices_of(adapter, adapters, len(fields))
+    return ValuePrompts(fields, choices, is_one, cache_salt, kind, wanted)
 
 
-def _request_of(prompts: ValuePrompts, i: int, kind: str, wanted: Mapping[str, Any]) -> Any:
+def _request_of(prompts: ValuePrompts, i: int) -> _core.Request:
     request = _core.Request()
     for key, value in prompts.fields[i].items():
         setattr(request, key, value)
     request.adapter = name_of(prompts.choices[i]) or ""
     request.cache_salt = prompts.cache_salt
     set_adapters(request, prompts.choices[i])
-    request.want(kind, **wanted)
+    request.want(prompts.kind, **prompts.wanted)
     return request
 
 
-def run_values(
-    engine: _core.Engine, prompts: ValuePrompts, kind: str, wanted: Mapping[str, Any]
-) -> list[_core.Completion]:
+def _submit_of(request: _core.Request) -> Submit:
+    return lambda engine, queue: [engine.submit(queue, request)]
+
+
+def _submits(prompts: ValuePrompts) -> list[Submit]:
+    return [_submit_of(_request_of(prompts, i)) for i in range(len(prompts.fields))]
+
+
+def _collector(prompts: ValuePrompts, completions: dict[int, _core.Completion]) -> OnEnd:
+    """Takes what requests end with; raises errors."""
+
+    def end(i: int, _: int, completion: _core.Completion) -> None:
+        completions[i] = completion
+        where = "" if prompts.is_one else f"prompt {i}: "
+        raise_error(answer_of(completion, prompts.choices[i]), where)
+
+    return end
+
+
+def run_values(engine: _core.Engine, prompts: ValuePrompts) -> list[_core.Completion]:
     """Runs a request for each prompt to its end; raises what one of them ends with."""
-    queue = _core.EventQueue(ends_only=True)
-    places: dict[int, int] = {}  # of what is unfinished
     completions: dict[int, _core.Completion] = {}
-    try:
-        for i in range(len(prompts.fields)):
-            places[engine.submit(queue, _request_of(prompts, i, kind, wanted))] = i
-        while places:
-            news = queue.take()
-            if news is None or news[2] is None:
-                continue
-            i = places.pop(news[0])
-            completions[i] = news[2]
-            where = "" if prompts.is_one else f"prompt {i}: "
-            raise_error(answer_of(news[2], prompts.choices[i]), where)
-    except BaseException:
-        for left in places:
-            engine.cancel(left)
-        raise
+    run(engine, _submits(prompts), _collector(prompts, completions))
+    return [completions[i] for i in range(len(completions))]
+
+
+async def run_values_async(engine: _core.Engine, prompts: ValuePrompts) -> list[_core.Completion]:
+    """The same in an event loop."""
+    completions: dict[int, _core.Completion] = {}
+    await run_async(engine, _submits(prompts), _collector(prompts, completions))
     return [completions[i] for i in range(len(completions))]
 
 
@@ -143,6 +157,7 @@ class ValueCalls:
         dimensions: int = 0,
         cache_salt: str = "",
     ) -> list[list[float]]: ...
+    @hinted
     def embed(
         self,
         prompts: str | Sequence[int] | list[str] | Sequence[Sequence[int]],
@@ -171,10 +186,11 @@ class ValueCalls:
         Raises:
             ValueError, NotImplementedError, MemoryError, RuntimeError: As `generate`.
         """
-        wanted = {"pooling": pooling or "", "normalize": normalize, "dimensions": dimensions}
-        given = values_of(prompts, adapter, adapters, cache_salt)
-        completions = self._values(given, "embedding", wanted)
-        return embeddings_of(completions, given.is_one)
+        given = values_of(
+            prompts, adapter, adapters, cache_salt, "embedding",
+            pooling=pooling or "", normalize=normalize, dimensions=dimensions,
+        )
+        return embeddings_of(self._values(given), given.is_one)
 
     @overload
     def classify(
@@ -196,6 +212,7 @@ class ValueCalls:
         activates: bool = True,
         cache_salt: str = "",
     ) -> list[Classes]: ...
+    @hinted
     def classify(
         self,
         prompts: str | Sequence[int] | list[str] | Sequence[Sequence[int]],
@@ -218,14 +235,11 @@ class ValueCalls:
             NotImplementedError: Neither the adapter nor the model has a score head.
             ValueError, MemoryError, RuntimeError: As `generate`.
         """
-        given = values_of(prompts, adapter, adapters, cache_salt)
-        completions = self._values(given, "classes", {"activates": activates})
-        return classes_of(completions, given.is_one)
+        given = values_of(prompts, adapter, adapters, cache_salt, "classes", activates=activates)
+        return classes_of(self._values(given), given.is_one)
 
-    def _values(
-        self, given: ValuePrompts, kind: str, wanted: Mapping[str, Any]
-    ) -> list[_core.Completion]:
+    def _values(self, prompts: ValuePrompts) -> list[_core.Completion]:
         try:
-            return run_values(self._engine, given, kind, wanted)
+            return run_values(self._engine, prompts)
         finally:
-            self._warn_of_adapters(4)
+            self._warn_of_adapters(5)

@@ -47,7 +47,7 @@ def with_a_model() -> None:
         llm.add_adapter("b", "folder", replace=True)
         names: list[str] = llm.adapters
         cached: int = llm.chat("Hi", cache_salt="a", tenant="b", tenant_weight=2).cached_tokens
-        counts: list[int] = [llm.stats.cached_tokens, llm.stats.parkings, llm.load.num_cached_pages]
+        counts: list[int] = [llm.stats().cached_tokens, llm.stats().parkings, llm.load.num_cached_pages]
         llm.reset_prefix_cache()
         print(one, ids, many, tokens, chat, chats, texts, pieces, names, llm.model.vocab_size)
         print(cached, counts)
@@ -56,3 +56,19 @@ def with_a_model() -> None:
 async def as_they_come(llm: heddle.LLM) -> str:
     """A stream in an event loop."""
     return "".join([piece async for piece in llm.stream_chat("Hi", adapter=None)])
+
+
+async def with_an_event_loop() -> None:
+    """The calls of AsyncLLM."""
+    params = heddle.SamplingParams(max_tokens=4, stop="\n")
+    async with heddle.AsyncLLM("model.gguf", ["folder"], max_batch=4) as llm:
+        one: heddle.Answer = await llm.chat("Hi", params, adapter="a")
+        many: heddle.Answers = await llm.generate(["a", "b"], [params, params.replace(seed=1)])
+        names: list[str] = await llm.adapters
+        cached: int = (await llm.stats()).cached_tokens
+        await llm.add_adapter("b", "folder", replace=True)
+        ids: list[int] = await llm.apply_chat_template("Hi")
+        text: str = await llm.apply_chat_template("Hi", tokenize=False)
+        print(one, many, names, cached, ids, text, await llm.tokenize("a"), await llm.embed("a"))
+    other = await heddle.AsyncLLM()
+    await other.close()

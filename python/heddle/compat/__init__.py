@@ -14,3 +14,7 @@ from heddle.compat import lorax, megatron, punica_kernels
 from heddle.compat._imports import install, uninstall
 
 __all__ = ["install", "lorax", "megatron", "punica_kernels", "uninstall"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

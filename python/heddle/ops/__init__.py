@@ -28,3 +28,7 @@ from heddle.ops.speculation import *
 from heddle.ops.verify import *
 
 __all__ = [name for name in globals() if name in _operation.OPERATIONS or name.isupper()]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -91,7 +91,7 @@ def test_defaults_come_from_a_generation_config(
     file = tmp_path / "generation_config.json"
     file.write_text(json.dumps({"temperature": 5.0, "top_k": 1, "max_new_tokens": 3, "repetition_penalty": 1.5, "num_beams": 2}))
     with (
-        caplog.at_level("INFO", "heddle"), pytest.warns(UserWarning, match="num_beams is 2, which heddle does not support"),
+        caplog.at_level("INFO", "heddle"), pytest.warns(UserWarning, match="num_beams is 2, which heddle does not support") as found,
         heddle.LLM(model, num_threads=2, generation_config=tmp_path) as made,
     ):
         assert f"from {file}, where prompts do not set it: temperature 5, top_k 1, repetition_penalty 1.5, max_tokens 3" in caplog.text
@@ -104,6 +104,7 @@ def test_defaults_come_from_a_generation_config(
         assert made.generate(prompt, max_tokens=12, repetition_penalty=1.0).token_ids == plain
         assert "".join(made.stream(prompt)) == llm.generate(prompt, max_tokens=3, repetition_penalty=1.5).text
         assert made.generate(prompt, max_tokens=12, top_k=0).token_ids != plain
+    assert found[0].filename == __file__
     file.write_text('{"top_p": 7}')
     with pytest.raises(ValueError, match="top_p is 7, expected above 0 and up to 1"):
         heddle.LLM(model, generation_config=file)
@@ -392,7 +393,7 @@ def test_what_of_a_prompt_the_prefix_cache_had(model: str) -> None:
         assert [made.generate(prompt, cache_salt=salt, **options).cached_tokens for salt in ("a", "a", "b")] == [0, found, 0]
         with made.stream(prompt, cache_salt="a", **options) as stream:
             assert "".join(stream) == first.text and stream.answer.cached_tokens == found
-        assert (made.stats.prefix_tokens, made.stats.cached_tokens, made.stats.parkings) == (240, 3 * found, 0)
+        assert (made.stats().prefix_tokens, made.stats().cached_tokens, made.stats().parkings) == (240, 3 * found, 0)
         assert made.load.num_cached_pages >= 6
         made.reset_prefix_cache()
         assert made.load.num_cached_pages == 0
@@ -403,8 +404,8 @@ def test_without_the_prefix_cache(model: str) -> None:
     prompt = list(range(100, 140))
     with heddle.LLM(model, max_context=256, num_threads=2, prefix_cache=False, admit="longest") as made:
         assert [made.generate(prompt, max_tokens=2, cache_salt=salt).cached_tokens for salt in ("", "", "a")] == [0] * 3
-        assert (made.stats.prefix_tokens, made.stats.cached_tokens) == (0, 0)
-        assert made.stats.generated_tokens == 6 and made.stats.prefill_tokens == 120
+        assert (made.stats().prefix_tokens, made.stats().cached_tokens) == (0, 0)
+        assert made.stats().generated_tokens == 6 and made.stats().prefill_tokens == 120
         assert (made.load.num_running, made.load.num_parked, made.load.num_cached_pages) == (0, 0, 0)
         assert made.load.num_free_pages == made.load.num_pages > 0
         made.reset_prefix_cache()

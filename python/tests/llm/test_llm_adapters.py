@@ -39,8 +39,9 @@ def test_an_adapter_for_another_model_is_a_warning(llm: heddle.LLM, tmp_path: pa
     folder = shutil.copytree(ADAPTERS["slug"], tmp_path / "other")
     config = json.loads((folder / "adapter_config.json").read_text())
     (folder / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": "acme/other-7b"}))
-    with pytest.warns(UserWarning, match="adapter other .* was made for acme/other-7b, the model is "):
+    with pytest.warns(UserWarning, match="adapter other .* was made for acme/other-7b, the model is ") as found:
         llm.add_adapter("other", folder)
+    assert found[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         llm.remove_adapter("other")
