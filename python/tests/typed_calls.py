@@ -72,3 +72,12 @@ async def with_an_event_loop() -> None:
         print(one, many, names, cached, ids, text, await llm.tokenize("a"), await llm.embed("a"))
     other = await heddle.AsyncLLM()
     await other.close()
+
+
+def for_vllm() -> str:
+    """Names of vLLM."""
+    from heddle.vllm_compat import LLM, LoRARequest, SamplingParams
+
+    llm = LLM("model", enable_lora=True, max_loras=2)
+    outputs = llm.generate(["a"], SamplingParams(max_tokens=4), lora_request=LoRARequest("a", 1, "folder"))
+    return outputs[0].outputs[0].text

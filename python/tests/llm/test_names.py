@@ -19,7 +19,7 @@ NO_MODEL: Any = object.__new__(heddle.LLM)  # of these calls none gets as far as
 KEYWORDS = {*inspect.signature(heddle.LLM).parameters, *ChatOptions.__annotations__}
 
 
-@pytest.mark.parametrize("name", ["heddle", "heddle.ops", "heddle.compat"])
+@pytest.mark.parametrize("name", ["heddle", "heddle.ops", "heddle.compat", "heddle.vllm_compat"])
 def test_dir_lists_what_is_to_be_used(name: str) -> None:
     """In a process of its own: what others have imported is not there."""
     code = f"import {name} as it, types; print(*dir(it)); print(*(n for n in dir(it) if isinstance(getattr(it, n), types.ModuleType)))"

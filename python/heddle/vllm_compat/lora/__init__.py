@@ -1,0 +1,1 @@
+"""In place of `vllm.lora`."""
