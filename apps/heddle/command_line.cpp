@@ -128,6 +128,16 @@ std::string read_device(const std::string& text) {
   return unless_auto(text);
 }
 
+void add_device(const OptionGroup& group, EngineOptions& engine) {
+  group.text(
+      "--device", [&engine](const std::string& text) { engine.device = read_device(text); }, kAuto,
+      "DEVICE", "Where the model runs: cpu, cuda or cuda:1; auto: a GPU if one is found");
+}
+
+void add_threads(const OptionGroup& group, EngineOptions& engine) {
+  group.number("-t,--threads", engine.num_threads, 0, 1024, "", "Threads; 0: one per processor");
+}
+
 void add_engine_options(CLI::App& command, EngineOptions& engine) {
   const OptionGroup group(command, "Engine");
   const auto add_size = [&group](const char* option, int64_t& bytes, const char* what) {
@@ -136,10 +146,8 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
     };
     group.text(option, read, kAuto, "SIZE", what);
   };
-  group.text(
-      "--device", [&engine](const std::string& text) { engine.device = read_device(text); }, kAuto,
-      "DEVICE", "Where the model runs: cpu, cuda or cuda:1; auto: a GPU if one is found");
-  group.number("-t,--threads", engine.num_threads, 0, 1024, "", "Threads; 0: one per processor");
+  add_device(group, engine);
+  add_threads(group, engine);
   group.number("--max-context", engine.max_context, 0, kMaxInt, "",
                "Maximum number of tokens in a row, prompt and answer; 0: the model's own limit");
   group.number("--page-size", engine.page_size, 1, 4096, "", "Tokens per page of the KV cache");
@@ -291,6 +299,21 @@ void add_pull(CLI::App& app, PullOptions& options) {
       "heddle pull --adapter someone/sql-lora");
 }
 
+void add_demo(CLI::App& app, DemoOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "demo", "Answers questions with and without the example adapters, side by side");
+  EngineOptions& engine = options.engine;
+  const OptionGroup group(*command, "Demo");
+  group.value("--examples", options.examples, "DIR",
+              "Folder with demo.jsonl and adapters; without it the one that was installed");
+  group.value("-m,--model", engine.model_path, "FILE",
+              "The model that the adapters were made for; without it $HEDDLE_MODEL, then the "
+              "default model in the cache");
+  add_device(group, engine);
+  add_threads(group, engine);
+  command->footer("heddle demo --threads 2");
+}
+
 /// Options whose value names something refuse an empty one: it is a variable of a shell that was
 /// not set, and would be as if the option was not given.
 void refuse_empty_values(CLI::App& command) {
@@ -396,6 +419,7 @@ void declare_commands(CLI::App& app, CommandLine& line) {
   add_serve(app, line.serve);
   add_pull(app, line.pull);
   add_inspect(app, line.inspected);
+  add_demo(app, line.demo);
   add_help_commands(app, line.help);
   for (CLI::App* command : app.get_subcommands({})) refuse_empty_values(*command);
   app.footer(

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "chat/chat.h"
+#include "demo/demo.h"
 #include "help/help_commands.h"
 #include "options.h"
 #include "pull/pull.h"
@@ -21,6 +22,7 @@ struct CommandLine {
   ChatOptions chat;
   ServeOptions serve;
   PullOptions pull;
+  DemoOptions demo;
   std::string inspected;  // path for `inspect`
   HelpOptions help;
 };

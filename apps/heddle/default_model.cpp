@@ -25,7 +25,7 @@ std::string find_model(const std::string& given) {
   const std::filesystem::path path = cache / kDefaultModel;
   HEDDLE_CHECK(std::filesystem::exists(path), "no model: ", path.string(),
                " is missing; name one with --model or HEDDLE_MODEL, or fetch the default with ",
-               "tools/fetch_model");
+               "`heddle demo` of a wheel or with tools/fetch_model of a checkout");
   return path.string();
 }
 

@@ -17,6 +17,7 @@
 
 #include "chat/chat.h"
 #include "command_line.h"
+#include "demo/demo.h"
 #include "generate/generate.h"
 #include "log_pattern.h"
 #include "pull/pull.h"
@@ -56,6 +57,7 @@ int run(int argc, char** argv) {
     inspect(std::cout, line.inspected);
     return 0;
   }
+  if (app.got_subcommand("demo")) return demo(line.demo, argv[0]);
   if (app.got_subcommand("pull")) return pull(line.pull);
   if (app.got_subcommand("chat")) return chat(line.chat);
   if (app.got_subcommand("serve")) run_server_program(argv);

@@ -34,11 +34,15 @@ std::vector<Glyph> glyphs_of(std::string_view text) {
   return glyphs;
 }
 
-int width_of(std::string_view text) {
-  int width = 0;
-  for (const Glyph& glyph : glyphs_of(text)) width += glyph.width;
-  return width;
+}  // namespace
+
+int cells_of(std::string_view text) {
+  int cells = 0;
+  for (const Glyph& glyph : glyphs_of(text)) cells += glyph.width;
+  return cells;
 }
+
+namespace {
 
 /// One line of a text, without its end, in lines of `width`.
 void wrap_line(std::string_view text, int width, std::vector<std::string>& lines) {
@@ -55,7 +59,7 @@ void wrap_line(std::string_view text, int width, std::vector<std::string>& lines
         line.erase(last_blank);
       }
       lines.push_back(std::exchange(line, rest));
-      used = width_of(line);
+      used = cells_of(line);
       last_blank = std::string::npos;
       if (glyph.bytes == " ") continue;
     }
@@ -67,7 +71,7 @@ void wrap_line(std::string_view text, int width, std::vector<std::string>& lines
 }
 
 std::string padded(const std::string& text, int width) {
-  return text + std::string(static_cast<size_t>(std::max(width - width_of(text), 0)), ' ');
+  return text + std::string(static_cast<size_t>(std::max(width - cells_of(text), 0)), ' ');
 }
 
 }  // namespace

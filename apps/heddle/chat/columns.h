@@ -15,6 +15,9 @@ struct ChatColumn {
 /// is possible, within words that are longer than the column.
 [[nodiscard]] std::vector<std::string> wrap(std::string_view text, int width);
 
+/// The cells of the terminal that a text without line ends takes.
+[[nodiscard]] int cells_of(std::string_view text);
+
 /// How many columns fit side by side on a terminal of this width: 1 to 3, each at least 36 wide.
 [[nodiscard]] int columns_that_fit(int terminal_width, int num_columns);
 

@@ -156,8 +156,9 @@ Topic models() {
        term("1.", "the one given with --model, else"),
        term("2.", "the one named by the environment variable HEDDLE_MODEL, else"),
        term("3.",
-            "the default model in the folder heddle/models of the cache, where tools/fetch_model "
-            "of the source tree puts it. The cache is $XDG_CACHE_HOME, or ~/.cache if that is not "
+            "the default model in the folder heddle/models of the cache, where `heddle demo` of a "
+            "wheel and tools/fetch_model of the source tree put it. The cache is $XDG_CACHE_HOME, "
+            "or ~/.cache if that is not "
             "set."),
        text("This shows what a file contains, and what in it heddle does not run:"),
        code("heddle inspect FILE")}};
