@@ -14,3 +14,6 @@ cp "$wheel" "$folder/wheels"
   --no-index --find-links "$folder/wheels" heddle-lora
 cd "$folder"
 "$folder/clean/bin/python" -I "$here/installed_package.py"
+if [ -e "$folder"/clean/lib/python*/site-packages/heddle_program/bin/heddle ]; then
+  "$folder/clean/bin/python" -I "$here/installed_program.py"
+fi

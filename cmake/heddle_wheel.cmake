@@ -1,0 +1,16 @@
+# What a wheel has besides the Python module with HEDDLE_WHEEL_PROGRAMS: the programs and the examples of `heddle demo`, in package
+# heddle_program as `make install` has them in a prefix, and man page and completions where an environment looks for them.
+set(wheel COMPONENT python EXCLUDE_FROM_ALL)
+foreach(program IN ITEMS heddle_program heddle_serve_program)
+  install(TARGETS ${program} RUNTIME DESTINATION heddle_program/bin ${wheel})
+endforeach()
+set(examples heddle_program/share/heddle/examples)
+install(FILES ${PROJECT_SOURCE_DIR}/examples/demo.jsonl DESTINATION ${examples} ${wheel})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/adapters DESTINATION ${examples} ${wheel} PATTERN "*.py" EXCLUDE)
+if(DEFINED SKBUILD)
+  set(share ${SKBUILD_DATA_DIR}/share)
+  heddle_install_output(${share}/man/man1 heddle.1 "man" ${wheel})
+  heddle_install_output(${share}/bash-completion/completions heddle "completion;bash" ${wheel})
+  heddle_install_output(${share}/zsh/site-functions _heddle "completion;zsh" ${wheel})
+  heddle_install_output(${share}/fish/vendor_completions.d heddle.fish "completion;fish" ${wheel})
+endif()

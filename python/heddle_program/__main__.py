@@ -1,0 +1,5 @@
+"""`python -m heddle_program`: the command `heddle`."""
+
+from . import main
+
+main()
