@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The three tables of figures in README.md, that of the CPU with all its cells, those of the servers and of conversations: from recorded
+"""The two tables of figures in README.md, that of the CPU with all its cells, those of the servers and of conversations: from recorded
 results to the pages. Needs Python's standard library alone.
 
 readme_figures.py              writes them between their markers
@@ -25,14 +25,11 @@ PAGE, CPU_PAGE, SERVER_PAGE = "README.md", "docs/benchmarks/engine.md", "docs/be
 ATTENTION, CPU = "bench/results/attention_h200.json", "bench/results/cpu_model.json"
 OTHER_CARD = "bench/results/attention_h200_other_card.json"
 LORA_PEERS, ATTENTION_PEERS = "bench/peers/lora_h200.json", "bench/peers/attention_h200.json"
-BEGIN = {name: f"<!-- table of {name} -->\n" for name in (RACE, ATTENTION, CPU, SERVERS, CHATS)}
+ENGINE = "bench/results/engine_peers_h100.json"
+BEGIN = {name: f"<!-- table of {name} -->\n" for name in (ENGINE, CPU, SERVERS, CHATS)}
 
-# Label of a row of lora_race -> what the page calls it.
-LORA_CELLS = {"qkv r16 1/1": "qkv, r16, 1 row", "qkv r16 32/8": "qkv, r16, 32 rows, 8 adapters",
-              "down r64 32/8": "down, r64, 32 rows, 8 adapters", "gate_up r16 2048/8": "gate_up, r16, 2048 rows, 8 adapters"}
-# Query and kv heads, and label, of a row of attention_tables.
-DECODE_CELLS = (("32/8", "1 x 2048"), ("32/8", "32 x 2048"), ("32/32", "256 x 512"))
-PREFILL_CELLS = ((1, 4096), (16, 512))  # sequences, tokens
+ENGINE_MODEL, ENGINE_ROWS = "llama-3.1-8b", 32
+PROGRAMS = {"transformers": "transformers", "peft": "PEFT"}
 # Name of heddle's samples -> what the page calls it, and peers' samples by name.
 CPU_CELLS = {
     "decode_1_row": ("1 row", {"llama.cpp/decode_1_row": "llama.cpp"}),
@@ -61,32 +58,30 @@ def measured(results):
     return measured_at(results["records"]).capitalize() + "."
 
 
-def lora_part(race, peers):
-    rows = {row.label: row for row in race_rows(race, peers)}
-    lines = [row_of(title, number(row.us), number(row.peer_us), row.peer_in_short, row.peer_us / row.us)
-             for label, title in LORA_CELLS.items() for row in [rows[label]]]
-    lost = [row.us / row.peer_us for row in rows.values() if row.us > row.peer_us]
-    most = f", by up to {100 * (max(lost) - 1):.0f} %" if lost else ""
-    return [*table("us", lines), "", f"Slower in {len(lost)} of {len(rows)} cells{most}. {measured(race)}"]
+def engine_part(results):
+    """Steps of 32 rows of an 8B model: without and with adapters, next to the best way of the other program."""
+    steps = {}
+    for record in results["records"]:
+        if (record["model"], record["rows"], record["op"]) == (ENGINE_MODEL, ENGINE_ROWS, "decode_step"):
+            steps.setdefault(record["adapters"], {}).setdefault(record["program"], []).append(record["ms"])
+    lines, plain = [], min(steps[0]["heddle"])
+    for adapters, ways in sorted(steps.items()):
+        ours, (peer, theirs) = min(ways["heddle"]), min(((name, min(ms)) for name, ms in ways.items() if name != "heddle"), key=lambda x: x[1])
+        adds = f" (+{100 * (ours / plain - 1):.0f} %)" if adapters else ""
+        title = f"{adapters} adapters" if adapters else "no adapters"
+        lines.append(row_of(f"{ENGINE_ROWS} rows, {title}", f"{ours:.2f}{adds}", f"{theirs:.1f}", PROGRAMS[peer], theirs / ours))
+    return [*table("ms a step", lines), "", measured({"records": [results]})]
 
 
-def attention_part(results, peers, other_card):
-    decode, prefill = decode_rows(results), []
-    for record, _ in prefill_cells(results, peers):
-        rates = prefill_peers(record, peers)
-        name = max(rates, key=rates.get)
-        peer_us = record["us"] * record["tflops"] / rates[name]
-        prefill.append(((record["batch"], record["q_len"]), record["us"], peer_us, name))
-    by_cell = {(row.heads, row.label): row for row in decode}
-    lines = [row_of(f"decode, {label} keys, {heads} heads", number(row.us), number(row.peer_us), row.peer, row.peer_us / row.us)
-             for heads, label in DECODE_CELLS for row in [by_cell[heads, label]]]
-    lines += [row_of(f"prefill, {batch} x {tokens} tokens", number(us), number(peer_us), name.split(",")[0], peer_us / us)
-              for cell in PREFILL_CELLS for (batch, tokens), us, peer_us, name in prefill if (batch, tokens) == cell]
+def slower_line(race, lora_peers, attention, attention_peers, other_card):
+    """What is slower than the best peer, of the races of single operations on an H200."""
+    lora, decode = race_rows(race, lora_peers), decode_rows(attention)
+    lost = sum(row.us > row.peer_us for row in lora)
     here, there = (sum(row.us > row.peer_us for row in rows) for rows in (decode, decode_rows(other_card)))
-    in_prefill = sum(us > peer_us for _, us, peer_us, _ in prefill)
-    return [*table("us", lines), "",
-            f"Slower in {here} of {len(decode)} decode cells ({there} on another H200), {in_prefill} of {len(prefill)} prefill cells. "
-            f"{measured(results)}"]
+    prefill = [record["tflops"] < max(prefill_peers(record, attention_peers).values()) for record, _ in prefill_cells(attention, attention_peers)]
+    return (f"Slower than the best peer, of single operations on an H200: [LoRA](docs/benchmarks/lora.md) in {lost} of {len(lora)} cells, "
+            f"[attention](docs/benchmarks/attention.md) of decode in {here} of {len(decode)} ({there} on another card), of prompts in "
+            f"{sum(prefill)} of {len(prefill)}.")
 
 
 def cpu_cells(names):
@@ -114,9 +109,9 @@ def cpu_part(results, shown=None):
 
 def outputs(root):
     """What the three pages should hold."""
-    parts = {RACE: lora_part(load_race(root / RACE), load(root / LORA_PEERS)),
-             ATTENTION: attention_part(load(root / ATTENTION), load(root / ATTENTION_PEERS), load(root / OTHER_CARD)),
-             CPU: cpu_part(load(root / CPU), CPU_CELLS)}
+    slower = slower_line(load_race(root / RACE), load(root / LORA_PEERS), load(root / ATTENTION), load(root / ATTENTION_PEERS),
+                         load(root / OTHER_CARD))
+    parts = {ENGINE: [*engine_part(load(root / ENGINE)), "", slower], CPU: cpu_part(load(root / CPU), CPU_CELLS)}
     page = filled(root / PAGE, {BEGIN[name]: "\n".join(lines) + "\n" for name, lines in parts.items()})
     if page is None:
         sys.exit(f"{PAGE} lacks one of the lines {' '.join(BEGIN[name].strip() for name in parts)}")
@@ -140,7 +135,10 @@ def self_test():
         entry["samples"] = [1.0 if entry["name"] == "decode_1_row" else 200.0 if ours else 100.0]
     results[RACE] = made_up_race(results[LORA_PEERS])
     results[SERVERS], results[CHATS] = made_up_servers(), made_up_chats()
-    page = "# Title\n\n" + "".join(f"{BEGIN[name]}by hand\n{END}\n" for name in (RACE, ATTENTION, CPU)) + "The end.\n"
+    results[ENGINE] = {"commit": "0123456", "date": "2026-01-31", "records": [
+        {"model": ENGINE_MODEL, "rows": ENGINE_ROWS, "op": "decode_step", "adapters": adapters, "program": program, "ms": ms}
+        for adapters, program, ms in ((0, "heddle", 10), (0, "transformers", 5), (8, "heddle", 11), (8, "peft", 300), (8, "peft", 220))]}
+    page = "# Title\n\n" + "".join(f"{BEGIN[name]}by hand\n{END}\n" for name in (ENGINE, CPU)) + "The end.\n"
     with made_up_root({**{name: json.dumps(data) for name, data in results.items()}, PAGE: page,
                        CPU_PAGE: f"{BEGIN[CPU]}{END}\n", SERVER_PAGE: f"{BEGIN[SERVERS]}{END}{BEGIN[CHATS]}{END}\n"}) as root:
         update(outputs(root), root)
@@ -150,8 +148,10 @@ def self_test():
         assert "| 1 row | 1 |" in text and "100, llama.cpp | **0.01** |" in text and "Slower in 1 of 12 cells." in text
         row, count = "| the same in bf16: 1 row | 200 | 100, llama.cpp | 2.00 |", "Slower in 1 of 12 cells."
         assert row in cpu_text and count in cpu_text and row not in text
-        assert "| qkv, r16, 1 row | 11.00 | 5.50, SGLang-0.5.23 swept | **0.50** |" in text and "in 1 of 34 cells, by up to 100 %." in text
-        assert text.count("| heddle | best peer | ratio |") == 3 and not stale(outputs(root))
+        assert "| 32 rows, no adapters | 10.00 | 5.0, transformers | **0.50** |" in text
+        assert "| 32 rows, 8 adapters | 11.00 (+10 %) | 220.0, PEFT | 20.00 |" in text
+        assert "(docs/benchmarks/lora.md) in 1 of 34 cells" in " ".join(text.split())
+        assert text.count("| heddle | best peer | ratio |") == 2 and not stale(outputs(root))
         (root / PAGE).write_text(text.replace("**0.01**", "1.01"))
         assert stale(outputs(root)) == [root / PAGE], "a table changed by hand is noticed"
 
