@@ -27,7 +27,7 @@ CALL = re.compile(r"(?:build/)?heddle (%s)\b((?:[^\n|;&\\]|\\\n)*)" % "|".join(C
 LITERAL = re.compile(r'"([^"\\\n]+)"')
 # Lists of the names of fields in C++: to_array<std::string_view>({...}), array<std::string_view, N> kNames = {...} and
 # string_view kNames[] = {...}; and the entries of field_table.cpp.
-FIELD_LISTS = re.compile(r"(?:to_array<std::string_view>\(|array<std::string_view, \d+> \w+ = |string_view \w+\[\] = )\{([^{}]*)\}")
+FIELD_LISTS = re.compile(r"(?:to_array<std::string_view>\(\s*|array<std::string_view, \d+> \w+ = |string_view \w+\[\] = )\{([^{}]*)\}")
 TABLE_ENTRIES = re.compile(r"^    (?:\{|hint\()(\"\w+\")", re.MULTILINE)
 # kind, by the heading of the second column: what its names look like.
 NAMES = {

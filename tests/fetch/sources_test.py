@@ -103,6 +103,11 @@ class Names(Case):
         self.assertEqual(generate("acme/sql", adapter_source="hub"), generate("a0"))
         status, counted = self.server.post("/tokenize", {"model": "acme/sql", "prompt": "ab"})
         self.assertEqual((status, counted["count"]), (200, 2))
+        for path, body in (("/tokenize", {"prompt": "ab"}), ("/tokenize", {"inputs": "ab"}), ("/detokenize", {"tokens": [1]}),
+                           ("/embed", {"inputs": "ab"}), ("/v1/embeddings", {"input": "ab"})):
+            which = {"adapter_id": "acme/sql", "adapter_source": "hub"}
+            status, answer = self.server.post(path, {**body, **({"parameters": which} if "inputs" in body else which)})
+            self.assertEqual(status, 200, (path, answer))
         status, whole = self.server.post("/v1/chat/completions", {"model": "acme/sql", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 4})
         self.assertEqual((status, whole["model"]), (200, "acme/sql"))
         self.assertEqual(len(self.hub.asked(kind="large", method="GET")), 1)

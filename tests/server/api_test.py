@@ -2,11 +2,13 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
 
 from serve_case import ADMIN_KEY, DEVICE, HEDDLE, Case, Server, events, main
+from tiny_model import SPECIAL, TINY, byte_tokenizer
 
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 6, "temperature": 0, "ignore_eos": True}
 TEXT = {"prompt": "hello", "max_tokens": 6, "temperature": 0, "ignore_eos": True}
@@ -269,6 +271,32 @@ class Api(Case):
         lorax = self.server.post("/tokenize", {"inputs": "hi"})[1]
         self.assertEqual([(t["text"], t["start"], t["stop"]) for t in lorax], [("h", 0, 1), ("i", 1, 2)])
         self.refused("/detokenize", {"tokens": [99999]}, 400, "99999")
+
+    def test_tokens_of_an_adapter_with_a_tokenizer_of_its_own(self):
+        """All fields that say which adapter do so here, too; what has no meaning is refused by name."""
+        own = self.server.folder / "adapters" / "reversed"
+        shutil.copytree(self.server.folder / "adapters" / "a0", own)
+        vocabulary = TINY.vocabulary()
+        letters = vocabulary[:256][::-1] + vocabulary[256:]
+        (own / "tokenizer.json").write_text(json.dumps(byte_tokenizer(letters, SPECIAL)))
+        tokens = [letters.index(c) for c in "hello"]
+        self.assertNotEqual(tokens, [vocabulary.index(c) for c in "hello"])
+        for which in ({"model": "reversed"}, {"adapter_id": "reversed"}, {"adapter_id": "reversed", "adapter_source": "local"},
+                      {"lora": [{"name": "reversed", "scale": 0.5}, {"name": "a1"}]}):
+            self.assertEqual(self.server.post("/tokenize", {"prompt": "hello", **which})[1]["tokens"], tokens, which)
+            self.assertEqual(self.server.post("/detokenize", {"tokens": tokens, **which}), (200, {"prompt": "hello"}), which)
+        for parameters in ({"adapter_id": "reversed"}, {"merged_adapters": {"ids": ["reversed", "a1"]}}):
+            lorax = self.server.post("/tokenize", {"inputs": "hello", "parameters": parameters})[1]
+            self.assertEqual([t["id"] for t in lorax], tokens, parameters)
+        for fields, status, word in (({"model": "none"}, 404, "none"), ({"lora": [{"name": "none"}]}, 404, "none"), ({"temperature": 1}, 400, "temperature"),
+                                     ({"adapter_source": "hub"}, 400, "--adapter-source"), ({"api_token": "t"}, 400, "--adapter-source"),
+                                     ({"merge": {"method": "ties", "density": 0.5}}, 400, "lora")):
+            self.refused("/tokenize", {"prompt": "hello", **fields}, status, word)
+            self.refused("/detokenize", {"tokens": tokens, **fields}, status, word)
+        for field, value in (("add_generation_prompt", False), ("chat_template_kwargs", {"a": 1}), ("tools", [{"type": "function"}])):
+            self.refused("/tokenize", {"prompt": "hello", field: value}, 400, field)
+        for path, body in (("/tokenize", {"prompt": "x"}), ("/detokenize", {"tokens": tokens})):
+            self.assertEqual(self.server.request("POST", path, {**body, "user": "u"})[1]["X-Heddle-Ignored"], "user")
 
     def test_facts(self):
         get = self.server.request

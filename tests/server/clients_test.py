@@ -93,6 +93,7 @@ class Clients(Case):
         streamed = list(client.generate_stream("hello", adapter_id="a1", max_new_tokens=8, ignore_eos_token=True))
         self.assertEqual([t.token.id for t in streamed], [t.id for t in whole.details.tokens])
         self.assertEqual(streamed[-1].generated_text, whole.generated_text)
+        self.assertEqual(client.embed("hello").embeddings, self.openai.embeddings.create(model="tiny", input="hello", encoding_format="float").data[0].embedding)
         with self.assertRaises(Exception) as caught:
             client.generate("hello", adapter_id="none")
         self.assertIn("none", str(caught.exception))

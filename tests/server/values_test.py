@@ -80,6 +80,10 @@ class ValuesTest(Case):
         self.assertLess(cosine(mean, whole), 0.999)
         lorax = self.good("/embed", {"inputs": "some text", "parameters": {"adapter_id": "a2"}})
         self.assertEqual(lorax, {"embeddings": list(self.vectors("some text", model="a2")[0])})
+        merged = self.good("/embed", {"inputs": "some text", "parameters": {"merged_adapters": {"ids": ["a1", "a2"], "weights": [0.5, 2]}}})
+        lora = [{"name": "a1", "scale": 0.5}, {"name": "a2", "scale": 2}]
+        self.assertEqual(merged, {"embeddings": list(self.vectors("some text", lora=lora)[0])})
+        self.assertEqual(self.good("/embed", {"inputs": "some text", "stream": False}), {"embeddings": list(self.vectors("some text")[0])})
 
     def test_the_program_embeds_alike(self):
         lines = '{"prompt": "some text", "id": 7}\n{"prompt": "more", "adapter": "a1"}\n'
@@ -178,6 +182,9 @@ class ValuesTest(Case):
                 ("/v1/embeddings", {"input": "x", "max_tokens": 3}, 400, 'unknown field "max_tokens"'),
                 ("/v1/embeddings", {"input": "x", "model": "none"}, 404, "does not exist"),
                 ("/v1/embeddings", {"input": "x" * 2049}, 400, "the context holds 2048"),
+                *((path, {"inputs": "x", "parameters": {field: "hub"}}, status, word) for path, status in (("/embed", 422), ("/classify", 400))
+                  for field, word in (("adapter_source", "--adapter-source"), ("api_token", "--adapter-source"), ("watermark", "watermark"))),
+                ("/embed", {"inputs": "x", "stream": True}, 422, "stream"),
                 ("/rerank", {"query": "x"}, 400, "documents"),
                 ("/v1/decisions", {"input": "x", "questions": []}, 400, "questions"),
                 ("/v1/decisions", {"input": "x", "questions": [{"type": "essay", "instructions": "y"}]}, 400, "questions[0]"),

@@ -18,11 +18,9 @@ using app::RowReader;
 
 constexpr const char* kLoraxWhere = "parameters";
 constexpr auto kBody = std::to_array<std::string_view>({"inputs", "parameters", "stream"});
-constexpr auto kParameters = std::to_array<std::string_view>({"adapter_id",
-                                                              "adapter_source",
-                                                              "api_token",
-                                                              "merged_adapters",
-                                                              "max_new_tokens",
+constexpr auto kAdapterParameters = std::to_array<std::string_view>(
+    {"adapter_id", "adapter_source", "api_token", "merged_adapters"});
+constexpr auto kParameters = std::to_array<std::string_view>({"max_new_tokens",
                                                               "do_sample",
                                                               "temperature",
                                                               "top_k",
@@ -246,6 +244,23 @@ class LoraxForm final : public AnswerForm {
 
 }  // namespace
 
+json take_parameters(json& body, std::span<const std::string_view> more,
+                     const app::ServeOptions& options, Generation& generation) {
+  json parameters = take(body, kLoraxWhere);
+  if (parameters.is_null()) parameters.emplace_object();
+  HEDDLE_CHECK(parameters.is_object(), kLoraxWhere, " is ", files::json_type(parameters),
+               ", expected an object");
+  check_fields(parameters, kAdapterParameters, more, options.ignore_unknown_fields,
+               generation.ignored);
+  const RowReader row(parameters, kLoraxWhere);
+  if (const json* id = row.find("adapter_id")) {
+    generation.choice.adapter_id = row.text("adapter_id", *id);
+  }
+  generation.choice.from = read_source(row);
+  if (const json* merged = row.find("merged_adapters")) read_merged(*merged, generation);
+  return parameters;
+}
+
 LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& options) {
   constexpr int64_t kDefaultTokens = 20, kMost = std::numeric_limits<int64_t>::max();
   files::JsonTree tree = parse_body(text);
@@ -257,22 +272,11 @@ LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& opt
   const RowReader outer(body, "request");
   request.text = outer.required_text("inputs");
   generation.stream = outer.flag("stream", false);
-  json parameters = take(body, "parameters");
-  if (parameters.is_null()) parameters.emplace_object();
-  HEDDLE_CHECK(parameters.is_object(), "parameters is ", files::json_type(parameters),
-               ", expected an object");
-  const auto given = [&](const char* field) { return files::find_member(parameters, field); };
-  if (const json* mark = given("watermark"); mark != nullptr && files::is_bool(*mark, false))
-    (void)take(parameters, "watermark");
-  check_fields(parameters, kParameters, {}, options.ignore_unknown_fields, generation.ignored);
-  refuse(given("watermark") != nullptr, "watermark",
-         "answers are not watermarked; only false is accepted");
+  const json parameters = take_parameters(body, kParameters, options, generation);
   const RowReader row(parameters, kLoraxWhere);
-  if (const json* id = row.find("adapter_id"))
-    generation.choice.adapter_id = row.text("adapter_id", *id);
-  generation.choice.from = read_source(row);
+  refuse(row.flag("watermark", false), "watermark",
+         "answers are not watermarked; only false is accepted");
   read_format(row, generation, request);
-  if (const json* merged = row.find("merged_adapters")) read_merged(*merged, generation);
   request.max_tokens = row.integer("max_new_tokens", kDefaultTokens, 1, kMost);
   request.sampling.seed = random_seed();
   read_sampling(row, request);

@@ -25,19 +25,6 @@ constexpr auto kChat = std::to_array<std::string_view>(
      "reasoning_format", "include_reasoning", "separate_reasoning", "stream_reasoning",
      "thinking_token_budget"});
 constexpr auto kCompletion = std::to_array<std::string_view>({"prompt", "best_of"});
-constexpr auto kTokenize = std::to_array<std::string_view>(
-    {"model", "adapter_id", "prompt", "messages", "add_special_tokens", "add_generation_prompt",
-     "continue_final_message", "chat_template_kwargs", "tools", "documents", "return_token_strs"});
-
-void read_conversation(const json& body, json messages, bool ignores_unknown,
-                       Generation& generation, Request& request) {
-  const RowReader row(body, kOpenAiWhere);
-  app::MessageFields fields{.ignores_unknown = ignores_unknown};
-  app::read_messages(row, std::move(messages), request, &fields);
-  for (const std::string& name : fields.ignored) add_ignored(generation.ignored, name);
-  if (row.flag("continue_final_message", false)) request.continue_final_message = true;
-  app::read_chat_fields(row, request);
-}
 
 /// What the response has of the answer's tokens.
 void read_chat_logprobs(const RowReader& row, int64_t most, Generation& generation,
@@ -62,6 +49,16 @@ std::string last_text(const Request& request) {
 }
 
 }  // namespace
+
+void read_conversation(const json& body, json messages, bool ignores_unknown,
+                       Generation& generation, Request& request) {
+  const RowReader row(body, kOpenAiWhere);
+  app::MessageFields fields{.ignores_unknown = ignores_unknown};
+  app::read_messages(row, std::move(messages), request, &fields);
+  for (const std::string& name : fields.ignored) add_ignored(generation.ignored, name);
+  if (row.flag("continue_final_message", false)) request.continue_final_message = true;
+  app::read_chat_fields(row, request);
+}
 
 std::vector<Request> prompts_of(const json& prompt, const char* field, const Request& request,
                                 int64_t most) {
@@ -173,36 +170,6 @@ Generation read_completion(const std::string& text, const app::ServeOptions& opt
   set_tells(generation, request);
   if (generation.echo) request.tell_tokens = true;
   generation.prompts = prompts_of(prompt, "prompt", request, options.limits.prompts);
-  return generation;
-}
-
-Generation read_tokenize(const std::string& text, const app::ServeOptions& options) {
-  files::JsonTree tree = parse_body(text);
-  json& body = *tree;
-  Generation generation;
-  check_fields(body, kTokenize, {}, options.ignore_unknown_fields, generation.ignored);
-  const json prompt = take(body, "prompt");
-  json messages = take(body, "messages");
-  Request request;
-  const RowReader row(body, kOpenAiWhere);
-  if (const json* model = row.find("model")) generation.choice.model = row.text("model", *model);
-  if (const json* id = row.find("adapter_id")) {
-    generation.choice.adapter_id = row.text("adapter_id", *id);
-  }
-  generation.return_token_ids = row.flag("return_token_strs", false);
-  if (row.find("add_special_tokens") != nullptr) {
-    request.add_special_tokens = row.flag("add_special_tokens", true);
-  }
-  HEDDLE_CHECK(prompt.is_null() != messages.is_null(),
-               "expected either prompt or messages; the request has ",
-               prompt.is_null() ? "neither" : "both");
-  if (prompt.is_null()) {
-    read_conversation(body, std::move(messages), options.ignore_unknown_fields, generation,
-                      request);
-  } else {
-    request.text = row.text("prompt", prompt);
-  }
-  generation.prompts.push_back(std::move(request));
   return generation;
 }
 

@@ -19,8 +19,8 @@ namespace heddle::serve {
 /// each, up to `most`.
 [[nodiscard]] std::vector<Request> prompts_of(const files::Json& prompts, const char* field,
                                               const Request& request, int64_t most);
-/// The body of /tokenize with `prompt` or `messages`: which adapter, and the request whose tokens
-/// are requested.
-[[nodiscard]] Generation read_tokenize(const std::string& body, const app::ServeOptions& options);
+/// Reads the messages of a conversation, and the fields of the body that templates take.
+void read_conversation(const files::Json& body, files::Json messages, bool ignores_unknown,
+                       Generation& generation, Request& request);
 
 }  // namespace heddle::serve

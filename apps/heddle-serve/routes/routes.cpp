@@ -1,7 +1,6 @@
 #include "routes/routes.h"
 
 #include <algorithm>
-#include <array>
 #include <random>
 
 #include <boost/system/system_error.hpp>
@@ -14,8 +13,8 @@
 #include "api/openai_form.h"
 #include "api/openai_request.h"
 #include "api/token_json.h"
+#include "api/tokenize.h"
 #include "request_json/field_error.h"
-#include "request_json/row_reader.h"
 #include "routes/adapter_bodies.h"
 #include "routes/adapters.h"
 #include "routes/log_line.h"
@@ -25,7 +24,6 @@
 namespace heddle::serve {
 namespace {
 
-using app::RowReader;
 namespace net = boost::asio;
 
 std::string random_id() {
@@ -90,52 +88,6 @@ JsonArray lorax_tokens(const std::string& prompt, const std::vector<int32_t>& id
     if (is_inside) place += text.size();
   }
   return tokens;
-}
-
-/// The request in LoRAX's form of a body for /tokenize.
-Request read_inputs(json& body, bool ignores_unknown, std::vector<std::string>& ignored) {
-  constexpr auto kFields = std::to_array<std::string_view>({"inputs", "add_special_tokens"});
-  check_fields(body, kFields, {}, ignores_unknown, ignored);
-  const RowReader row(body, "request");
-  Request request;
-  request.text = row.required_text("inputs");
-  request.add_special_tokens = row.flag("add_special_tokens", true);
-  return request;
-}
-
-/// The body of a request for /tokenize.
-struct Tokenize {
-  Generation generation{};
-  bool is_lorax = false;
-};
-
-Tokenize read_to_tokenize(const std::string& body, const app::ServeOptions& options) {
-  files::JsonTree fields = parse_body(body);
-  Tokenize asked{.is_lorax = files::find_member(*fields, "inputs") != nullptr};
-  if (asked.is_lorax) {
-    asked.generation.prompts.push_back(
-        read_inputs(*fields, options.ignore_unknown_fields, asked.generation.ignored));
-  } else {
-    asked.generation = read_tokenize(body, options);
-  }
-  return asked;
-}
-
-/// The tokens in a body for /detokenize, and which model's.
-std::vector<int32_t> read_tokens(const std::string& text, bool ignores_unknown,
-                                 ModelChoice& choice) {
-  constexpr auto kFields = std::to_array<std::string_view>({"model", "adapter_id", "tokens"});
-  files::JsonTree tree = parse_body(text);
-  json& body = *tree;
-  check_fields(body, kFields, ignores_unknown);
-  const json* const tokens = files::find_member(body, "tokens");
-  HEDDLE_CHECK(tokens != nullptr && tokens->is_array(),
-               "tokens is missing or not a list of token ids");
-  std::vector<int32_t> ids = app::token_ids_of(*tokens, "tokens");
-  const RowReader row(body, "request");
-  if (const json* model = row.find("model")) choice.model = row.text("model", *model);
-  if (const json* id = row.find("adapter_id")) choice.adapter_id = row.text("adapter_id", *id);
-  return ids;
 }
 
 JsonObject token_list(const std::vector<int32_t>& ids, const TokenTexts& texts, int64_t max_context,
@@ -281,36 +233,33 @@ net::awaitable<void> Routes::lorax(const HttpRequest& request, Responder& respon
 }
 
 net::awaitable<HttpResponse> Routes::tokenize(const HttpRequest& http, Responder& responder) {
-  const auto read = [&] { return read_to_tokenize(http.body, service_.options()); };
-  Tokenize asked = co_await read_body(http.body, read);
-  name_ignored(http, asked.generation, responder);
-  Request& request = asked.generation.prompts.front();
-  co_await service_.fetch_adapters(asked.generation.choice);
-  service_.names().resolve(asked.generation.choice, request);
+  const auto read = [&] { return read_tokenize(http.body, service_.options()); };
+  TokenizeCall call = co_await read_body(http.body, read);
+  name_ignored(http, call.generation, responder);
+  Request& request = call.generation.prompts.front();
+  co_await service_.fetch_adapters(call.generation.choice);
+  service_.names().resolve(call.generation.choice, request);
   const int64_t context = service_.engine().options().max_context;
   const auto tokenize = [&] {
     const auto tokenizer = service_.engine().tokenizer(request);
     const std::vector<int32_t> ids = tokenizer->tokenize(request);
     const auto texts = tokenizer->texts();
-    if (asked.is_lorax) return json_response(lorax_tokens(*request.text, ids, *texts));
-    return json_response(token_list(ids, *texts, context, asked.generation.return_token_ids));
+    if (call.is_lorax) return json_response(lorax_tokens(*request.text, ids, *texts));
+    return json_response(token_list(ids, *texts, context, call.returns_texts));
   };
   co_return co_await service_.run_on(Service::Worker::kTexts, tokenize);
 }
 
-net::awaitable<HttpResponse> Routes::detokenize(const std::string& body) {
-  const auto read = [&] {
-    ModelChoice choice;
-    std::vector<int32_t> ids = read_tokens(body, service_.options().ignore_unknown_fields, choice);
-    return std::pair(std::move(ids), std::move(choice));
-  };
-  auto [ids, choice] = co_await read_body(body, read);
-  Request request;
-  co_await service_.fetch_adapters(choice);
-  service_.names().resolve(choice, request);
-  const auto detokenize = [this, &request, &tokens = ids] {
+net::awaitable<HttpResponse> Routes::detokenize(const HttpRequest& http, Responder& responder) {
+  const auto read = [&] { return read_detokenize(http.body, service_.options()); };
+  Generation generation = co_await read_body(http.body, read);
+  name_ignored(http, generation, responder);
+  Request& request = generation.prompts.front();
+  co_await service_.fetch_adapters(generation.choice);
+  service_.names().resolve(generation.choice, request);
+  const auto detokenize = [&] {
     const auto tokenizer = service_.engine().tokenizer(request);
-    return json_response(JsonObject{{"prompt", tokenizer->detokenize(tokens)}});
+    return json_response(JsonObject{{"prompt", tokenizer->detokenize(*request.token_ids)}});
   };
   co_return co_await service_.run_on(Service::Worker::kTexts, detokenize);
 }
@@ -339,7 +288,7 @@ Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, 
   if (match.route == Route::kTokenize) {
     response = co_await tokenize(request, responder);
   } else if (match.route == Route::kDetokenize) {
-    response = co_await detokenize(request.body);
+    response = co_await detokenize(request, responder);
   } else if (match.route == Route::kCountTokens) {
     response = co_await count_tokens(request, responder);
   } else if (match.route == Route::kShowModel) {

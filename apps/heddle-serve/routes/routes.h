@@ -55,7 +55,7 @@ class Routes {
                                         RequestLog& log);
   boost::asio::awaitable<HttpResponse> count_tokens(const HttpRequest& http, Responder& responder);
   boost::asio::awaitable<HttpResponse> tokenize(const HttpRequest& http, Responder& responder);
-  boost::asio::awaitable<HttpResponse> detokenize(const std::string& body);
+  boost::asio::awaitable<HttpResponse> detokenize(const HttpRequest& http, Responder& responder);
   HttpResponse facts(const HttpRequest& request, const RouteMatch& match);
   HttpResponse info();
   HttpResponse metrics();

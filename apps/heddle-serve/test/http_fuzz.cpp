@@ -16,6 +16,7 @@
 #include "api/lora_scales.h"
 #include "api/lorax.h"
 #include "api/openai_request.h"
+#include "api/tokenize.h"
 #include "http/head_scan.h"
 #include "http/request_parser.h"
 #include "messages/request.h"
@@ -70,6 +71,7 @@ void read_body(const HttpRequest& request, Route route) {
       case Route::kCompletion: (void)read_completion(request.body, options); break;
       case Route::kLorax: (void)read_lorax(request.body, options); break;
       case Route::kTokenize: (void)read_tokenize(request.body, options); break;
+      case Route::kDetokenize: (void)read_detokenize(request.body, options); break;
       case Route::kResponses: {
         ResponseStore store(1, 1 << 20);
         (void)read_responses(request.body, options, store, {});

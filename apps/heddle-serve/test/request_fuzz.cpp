@@ -9,6 +9,7 @@
 #include "api/lorax.h"
 #include "api/openai_form.h"
 #include "api/openai_request.h"
+#include "api/tokenize.h"
 #include "messages/form.h"
 #include "messages/request.h"
 #include "responses/form.h"
@@ -52,6 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try_to([&] { (void)completion_form(read_completion(body, options), "id", "model")->begin(); });
   try_to([&] { (void)lorax_form(read_lorax(body, options), false)->begin(); });
   try_to([&] { (void)read_tokenize(body, options); });
+  try_to([&] { (void)read_detokenize(body, options); });
   try_to([&] {
     ResponseStore store(1, 1 << 20);
     store.put("r",

@@ -41,13 +41,14 @@ std::unique_ptr<AnswerForm> values_form(ValuesCall call, CallNames names, bool i
   return std::make_unique<ValuesForm>(std::move(call), std::move(names), is_lorax);
 }
 
-std::span<const std::string_view> values_fields() { return kValuesFields; }
-
-Request read_values_fields(const json& body, Generation& generation) {
-  const app::RowReader row(body, "request");
+ValuesBody read_values_body(files::JsonTree tree, std::span<const std::string_view> fields,
+                            const app::ServeOptions& options) {
+  ValuesBody body{.tree = std::move(tree)};
+  auto& [value, generation, request] = body;
+  check_fields(*value, kValuesFields, fields, options.ignore_unknown_fields, generation.ignored);
+  const app::RowReader row(*value, "request");
   read_model(row, generation);
   generation.request_id = row.optional_text("request_id");
-  Request request;
   if (row.find("add_special_tokens") != nullptr) {
     request.add_special_tokens = row.flag("add_special_tokens", true);
   }
@@ -59,7 +60,7 @@ Request read_values_fields(const json& body, Generation& generation) {
     request.truncate_prompt_tokens = kept;
   }
   request.cache_salt = row.optional_text("cache_salt");
-  return request;
+  return body;
 }
 
 JsonObject values_usage(std::span<const Completion> rows) {

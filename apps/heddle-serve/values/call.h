@@ -34,11 +34,17 @@ struct ValuesCall {
 [[nodiscard]] std::unique_ptr<AnswerForm> values_form(ValuesCall call, CallNames names,
                                                       bool is_lorax);
 
-/// Reads the fields of every such body: which model, how prompts become tokens, a salt. What a
-/// prompt begins from.
-[[nodiscard]] Request read_values_fields(const json& body, Generation& generation);
-/// The names of these fields.
-[[nodiscard]] std::span<const std::string_view> values_fields();
+/// A body of such an API, without fields that it does not have, and what it says that is the same
+/// for all: which model, how prompts become tokens, a salt.
+struct ValuesBody {
+  files::JsonTree tree{};
+  Generation generation{};  // without prompts
+  Request request{};        // what a prompt begins from
+};
+/// `fields`: the API's own. Throws ApiError and Error, which name the field.
+[[nodiscard]] ValuesBody read_values_body(files::JsonTree tree,
+                                          std::span<const std::string_view> fields,
+                                          const app::ServeOptions& options);
 
 /// {"prompt_tokens": 12, "total_tokens": 12}
 [[nodiscard]] JsonObject values_usage(std::span<const Completion> rows);

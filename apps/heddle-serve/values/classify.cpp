@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "api/openai_request.h"
 #include "values/lorax_inputs.h"
@@ -28,9 +29,10 @@ size_t likeliest(const Completion& row) {
 }
 
 /// LoRAX lists entities of a text: the class is that of the text as a whole.
-ValuesCall read_lorax_classify(const std::string& text, const app::ServeOptions& options) {
+ValuesCall read_lorax_classify(files::JsonTree body, const app::ServeOptions& options) {
   ValuesCall call;
-  call.generation = read_lorax_inputs(text, options, {.kind = WantedValues::Kind::kClasses});
+  call.generation =
+      read_lorax_inputs(std::move(body), options, {.kind = WantedValues::Kind::kClasses});
   const std::string& input = *call.generation.prompts.front().text;
   call.write = [input](std::span<const Completion> rows, const CallNames&) -> json {
     const Completion& row = rows.front();
@@ -49,13 +51,12 @@ ValuesCall read_lorax_classify(const std::string& text, const app::ServeOptions&
 
 ValuesCall read_classify(const std::string& text, const app::ServeOptions& options) {
   files::JsonTree tree = parse_body(text);
-  json& body = *tree;
-  if (files::find_member(body, "inputs") != nullptr) return read_lorax_classify(text, options);
-  ValuesCall call;
-  check_fields(body, values_fields(), kClassifyFields, options.ignore_unknown_fields,
-               call.generation.ignored);
-  const RowReader row(body, "request");
-  Request request = read_values_fields(body, call.generation);
+  if (files::find_member(*tree, "inputs") != nullptr) {
+    return read_lorax_classify(std::move(tree), options);
+  }
+  auto [body, generation, request] = read_values_body(std::move(tree), kClassifyFields, options);
+  ValuesCall call{.generation = std::move(generation)};
+  const RowReader row(*body, "request");
   request.values = {.kind = WantedValues::Kind::kClasses, .activates = read_activation(row)};
   const json* const input = row.find("input");
   call.generation.prompts =

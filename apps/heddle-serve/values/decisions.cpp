@@ -233,14 +233,10 @@ JsonObject decision_usage(std::span<const Completion> rows) {
 }  // namespace
 
 ValuesCall read_decisions(const std::string& text, const app::ServeOptions& options) {
-  files::JsonTree tree = parse_body(text);
-  json& body = *tree;
-  ValuesCall call;
+  auto [body, begun, request] = read_values_body(parse_body(text), kDecisionFields, options);
+  ValuesCall call{.generation = std::move(begun)};
   Generation& generation = call.generation;
-  check_fields(body, values_fields(), kDecisionFields, options.ignore_unknown_fields,
-               generation.ignored);
-  Request request = read_values_fields(body, generation);
-  const RowReader row(body, "request");
+  const RowReader row(*body, "request");
   request.template_kwargs_json = row.echoed("chat_template_kwargs");
   // A reply that begins with thoughts does not begin with a letter.
   if (request.template_kwargs_json.empty()) {
@@ -249,7 +245,7 @@ ValuesCall read_decisions(const std::string& text, const app::ServeOptions& opti
   const json* const input = row.find("input");
   if (input == nullptr) throw bad_request("field input is missing", "input");
   const std::string about = read_input(*input);
-  const JsonArray& list = list_in(body, "questions", kBodyName);
+  const JsonArray& list = list_in(*body, "questions", kBodyName);
   if (list.empty()) throw bad_request("questions is empty", "questions");
   check_count(list.size(), std::min(kMostQuestions, options.limits.prompts), "questions",
               "--max-prompts");

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
+#include <utility>
 
 #include "heddle/core/error.h"
 
@@ -57,13 +58,9 @@ std::string base64_of(std::span<const float> values) {
 }
 
 ValuesCall read_embeddings(const std::string& text, const app::ServeOptions& options) {
-  files::JsonTree tree = parse_body(text);
-  json& body = *tree;
-  ValuesCall call;
-  check_fields(body, values_fields(), kEmbeddingFields, options.ignore_unknown_fields,
-               call.generation.ignored);
-  const RowReader row(body, "request");
-  Request request = read_values_fields(body, call.generation);
+  auto [body, generation, request] = read_values_body(parse_body(text), kEmbeddingFields, options);
+  ValuesCall call{.generation = std::move(generation)};
+  const RowReader row(*body, "request");
   request.values = read_wanted(row);
   const bool in_base64 = read_encoding(row);
   const json* const input = row.find("input");
@@ -86,7 +83,8 @@ ValuesCall read_embeddings(const std::string& text, const app::ServeOptions& opt
 
 ValuesCall read_lorax_embed(const std::string& text, const app::ServeOptions& options) {
   ValuesCall call;
-  call.generation = read_lorax_inputs(text, options, {.kind = WantedValues::Kind::kEmbedding});
+  call.generation =
+      read_lorax_inputs(parse_body(text), options, {.kind = WantedValues::Kind::kEmbedding});
   call.write = [](std::span<const Completion> rows, const CallNames&) -> json {
     return JsonObject{{"embeddings", number_list(rows.front().values)}};
   };

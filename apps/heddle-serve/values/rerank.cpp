@@ -114,13 +114,8 @@ ValuesCall scoring(Pairs given, const Request& request, Generation generation, c
 }  // namespace
 
 ValuesCall read_score(const std::string& text, const app::ServeOptions& options) {
-  files::JsonTree tree = parse_body(text);
-  json& body = *tree;
-  Generation generation;
-  check_fields(body, values_fields(), kScoreFields, options.ignore_unknown_fields,
-               generation.ignored);
-  const Request request = read_values_fields(body, generation);
-  const RowReader row(body, "request");
+  auto [body, generation, request] = read_values_body(parse_body(text), kScoreFields, options);
+  const RowReader row(*body, "request");
   constexpr const char* kFirst[] = {"text_1", "data_1", "queries"};
   constexpr const char* kSecond[] = {"text_2", "data_2", "documents"};
   Pairs pairs{.first = read_side(row, kFirst, options.limits.prompts),
@@ -145,13 +140,8 @@ ValuesCall read_score(const std::string& text, const app::ServeOptions& options)
 ValuesCall read_rerank(const std::string& text, const std::string& path,
                        const app::ServeOptions& options) {
   const bool is_cohere = path == "/v2/rerank";
-  files::JsonTree tree = parse_body(text);
-  json& body = *tree;
-  Generation generation;
-  check_fields(body, values_fields(), kRerankFields, options.ignore_unknown_fields,
-               generation.ignored);
-  const Request request = read_values_fields(body, generation);
-  const RowReader row(body, "request");
+  auto [body, generation, request] = read_values_body(parse_body(text), kRerankFields, options);
+  const RowReader row(*body, "request");
   Pairs pairs{.first = {row.required_text("query")}};
   const json* const documents = row.array("documents", "texts");
   if (documents == nullptr) throw bad_request("field documents is missing", "documents");
