@@ -98,7 +98,6 @@ struct RowCopier {
 struct KeyPage {
   int64_t entry = 0;
 
-  template <class S>
   __device__ void look_up(const PrefillParams& p, const PrefillItem& item, int key) {
     if (key < item.num_keys) {
       entry = p.call.kv.pages[item.first_page + page_slot(p.call.kv, key).page];
@@ -122,7 +121,7 @@ class KeyTilesSm90 {
   __device__ explicit KeyTilesSm90(const PrefillParams& p) : p_(p), copier_(p.call.head_dim) {}
 
   __device__ void look_up(const PrefillItem& item, int tile) {
-    page_.look_up<S>(p_, item, tile * S::kKeys + copier_.own_row);
+    page_.look_up(p_, item, tile * S::kKeys + copier_.own_row);
   }
   /// The tile that was looked up is that of the keys to come, the one before that of the values.
   __device__ void next(PrefillItem& item, int tile) {
