@@ -234,6 +234,11 @@ AdapterLease AdapterCache::noted(const std::string& key) {
   return place == keys_.end() ? nullptr : find_locked(place->second);
 }
 
+std::map<std::string, std::string> AdapterCache::all_noted() const {
+  const std::lock_guard lock(mutex_);
+  return keys_;
+}
+
 void AdapterCache::write_keys(const std::string& name) const {
   const std::string place = folder() + "/" + name + kKeys, made = place + ".part";
   fs::remove(made);

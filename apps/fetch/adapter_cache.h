@@ -41,6 +41,8 @@ class AdapterCache {
   void note(const std::string& key, const AdapterLease& adapter);
   /// The adapter that was last noted; null: none, or it is not there any more.
   [[nodiscard]] AdapterLease noted(const std::string& key);
+  /// The names of the adapters that were noted, by their keys.
+  [[nodiscard]] std::map<std::string, std::string> all_noted() const;
 
   /// Bytes of all files, those to come included.
   [[nodiscard]] int64_t num_bytes() const;

@@ -3,6 +3,7 @@
   python3 tests/fetch/s3_test.py HEDDLE
 """
 import hashlib
+import json
 import logging
 import pathlib
 import sys
@@ -77,6 +78,8 @@ class Objects(Case):
         self.assertEqual(self.answer("model", adapter_id="s3://loom/adapters/sql", adapter_source="s3"), expected)
         names = [path.name for path in (self.cache / "adapters").iterdir() if "sql@" in path.name]
         self.assertEqual(len(names), 1)
+        listed = [card["id"] for card in json.loads(self.server.request("GET", "/v1/models")[2])["data"]]
+        self.assertEqual(listed.count("s3://loom/adapters/sql"), 1, listed)
         self.assertRegex(names[0], r"^s3:loom%2Fadapters%2Fsql@[0-9a-f]{40}$")
         status, _, text = self.server.admin("/v1/load_lora_adapter", {"lora_name": "mine", "lora_path": "loom/adapters/sql", "adapter_source": "s3"})
         self.assertEqual(status, 200, text)

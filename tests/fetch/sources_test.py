@@ -62,6 +62,11 @@ class Case(serve_case.Case):
             write_adapter(folder, seed, dataclasses.replace(TINY, rank=size // 8192))
             return self.hub.put_folder(name, pathlib.Path(folder))
 
+    def cards(self):
+        """What /v1/models has of adapters of the hub, by their names."""
+        cards = json.loads(self.server.request("GET", "/v1/models")[2])["data"]
+        return {card["id"]: card for card in cards if "/" in card["id"]}
+
     def cached(self):
         return sorted(path.name for path in (self.cache / "adapters").iterdir())
 
@@ -111,6 +116,19 @@ class Names(Case):
         status, whole = self.server.post("/v1/chat/completions", {"model": "acme/sql", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 4})
         self.assertEqual((status, whole["model"]), (200, "acme/sql"))
         self.assertEqual(len(self.hub.asked(kind="large", method="GET")), 1)
+
+    def test_those_in_memory_are_listed_with_their_receipts(self):
+        name = f"acme/sql@{self.hub.put_folder('acme/sql', self.folders / 'a0')}"
+        for model in ("acme/sql", name):
+            self.assertEqual(self.answer(model), self.local(0))
+            card = self.cards()[model]
+            self.assertEqual((card["parent"], card["lora"]["pinned"], card["lora"]["state"]), ("model", False, "in memory"))
+            of_files = json.loads(self.server.request("GET", "/v1/models/a0")[2])["lora"]["receipt"]
+            status, _, shown = self.server.request("GET", f"/v1/models/{model}")
+            self.assertEqual((status, json.loads(shown)["lora"]["receipt"]), (200, of_files))
+        self.assertNotIn("acme/listed", self.cards())
+        for absent in ("acme/listed", "acme/sql@v9"):
+            self.assertEqual(self.server.request("GET", f"/v1/models/{absent}")[0], 404)
 
     def test_lists_of_adapters_from_here_and_there(self):
         mixed = self.answer("model", lora=[{"name": "acme/sql", "scale": 0.5}, {"name": "a1", "scale": 0.25}])
@@ -173,8 +191,10 @@ class Versions(Case):
     def test_a_branch_that_moves_is_followed_and_commits_stay(self):
         first = self.hub.put_folder("acme/moving", self.folders / "a0")
         self.assertEqual(self.answer("acme/moving"), self.local(0))
+        digest = self.cards()["acme/moving"]["lora"]["digest"]
         self.hub.put_folder("acme/moving", self.folders / "a1")
         self.assertEqual(self.answer("acme/moving"), self.local(1))
+        self.assertNotEqual(self.cards()["acme/moving"]["lora"]["digest"], digest)
         self.assertEqual(self.answer(f"acme/moving@{first}", status=404).count(first), 1)  # this hub forgets what was
 
     def test_a_hub_that_is_away_leaves_what_is_there(self):
@@ -207,6 +227,8 @@ class Tokens(Case):
         given = {headers.get("Authorization") for kind, *_, headers in self.hub.asked(kind="hub")}
         self.assertEqual(given, {"Bearer hf_of-the-server", f"Bearer {TOKEN}", f"Bearer {OTHER_TOKEN}"})
         self.assertEqual({headers.get("Authorization") for *_, headers in self.hub.asked(kind="large")}, {None})
+        self.assertNotIn("acme/private", self.cards())
+        self.assertEqual(self.server.request("GET", "/v1/models/acme/private")[0], 404)
         log = self.server.log.read_text() + "".join(map(str, self.cache.rglob("*")))
         for token in ("hf_of-the-server", TOKEN, OTHER_TOKEN, "signature"):
             self.assertNotIn(token, log)
@@ -218,6 +240,7 @@ class Tokens(Case):
     def test_the_servers_own_token(self):
         self.hub.put_folder("acme/ours", self.folders / "a1", token="hf_of-the-server")
         self.assertEqual(self.answer("acme/ours"), self.local(1))
+        self.assertIn("acme/ours", self.cards())
 
 
 class Room(Case):
@@ -343,7 +366,10 @@ class Restarts(Case):
         (self.cache / "adapters" / "hub:acme%2Fcron@link").symlink_to("/etc")
         again = Server(self.server.folder, "--adapter-source", "hub", "--adapter-source-allow", "*", "--adapter-cache", self.cache)
         self.addCleanup(again.stop)
+        listed = lambda: [card["id"] for card in json.loads(again.request("GET", "/v1/models")[2])["data"]]  # noqa: E731
+        self.assertNotIn("acme/sql", listed(), "nothing of it is in memory yet")
         self.assertEqual(again.complete("acme/sql"), again.complete("a0"))
+        self.assertIn("acme/sql", listed())
         self.assertIn(again.post("/v1/completions", {"model": "acme/cron@link", "prompt": "ab"})[0], (400, 404, 503))
         self.refused("--adapter-source", "hub", "--adapter-source-allow", "*", "--adapter-cache", self.cache, says="another program has this cache")
 

@@ -55,18 +55,46 @@ JsonArray versions_of(const Metrics::Now& now, const std::string& name) {
   return versions;
 }
 
-JsonObject adapter_card(Service& service, const std::string& name, const ServedAdapter& adapter) {
-  JsonObject one = card(name, json(name), json(service.names().base()), adapter.created,
-                        service.engine().options().max_context);
+/// An adapter as lists of models have it.
+struct ListedAdapter {
+  std::string name{};
+  std::string known_as{};  // to the engine
+  int64_t created = 0;     // seconds since 1970; 0: not known
+  bool is_added = false;
+};
+
+ListedAdapter listed(const std::string& name, const ServedAdapter& adapter) {
+  return {.name = name, .known_as = name, .created = adapter.created, .is_added = adapter.is_added};
+}
+
+ListedAdapter listed(const FetchedName& adapter) {
+  return {.name = adapter.name, .known_as = adapter.known_as};
+}
+
+/// The adapter of this machine, or of a source and in memory. Throws ApiError where none has the
+/// name.
+ListedAdapter find_listed(const Service& service, const std::string& name) {
+  const auto place = service.names().adapters().find(name);
+  if (place != service.names().adapters().end()) return listed(name, place->second);
+  for (const FetchedName& each : service.fetched_names()) {
+    if (each.name == name) return listed(each);
+  }
+  throw no_such_model(name);
+}
+
+JsonObject adapter_card(Service& service, const ListedAdapter& adapter) {
+  const std::string& known_as = adapter.known_as;
+  JsonObject one = card(adapter.name, json(adapter.name), json(service.names().base()),
+                        adapter.created, service.engine().options().max_context);
   const Metrics::Now now = service.now();
-  const AdapterState* const known = now.find(name);
+  const AdapterState* const known = now.find(known_as);
   JsonObject& lora = one["lora"].emplace_object();
   lora["pinned"] = adapter.is_added;
   lora["state"] = known != nullptr && known->is_in_memory ? "in memory" : "known";
   lora["bytes"] = known == nullptr ? json() : json(known->num_bytes);
   lora["version"] = known == nullptr || known->version == 0 ? json() : json(known->version);
-  lora["versions"] = versions_of(now, name);
-  if (const auto receipt = receipt_of(service, name, ReceiptNorms::kAsKnown)) {
+  lora["versions"] = versions_of(now, known_as);
+  if (const auto receipt = receipt_of(service, known_as, ReceiptNorms::kAsKnown)) {
     lora["digest"] = receipt->digest;
   }
   return one;
@@ -256,7 +284,10 @@ HttpResponse list_models(Service& service) {
     cards.push_back(base_card(service, name));
   }
   for (const auto& [name, adapter] : service.names().adapters()) {
-    cards.push_back(adapter_card(service, name, adapter));
+    cards.push_back(adapter_card(service, listed(name, adapter)));
+  }
+  for (const FetchedName& adapter : service.fetched_names()) {
+    cards.push_back(adapter_card(service, listed(adapter)));
   }
   return {.body = files::json_text(list)};
 }
@@ -269,11 +300,10 @@ boost::asio::awaitable<HttpResponse> show_model(Service& service, const std::str
     co_return HttpResponse{
         .body = files::json_text(base_card(service, is_listed ? name : names.base()))};
   }
-  const auto place = names.adapters().find(name);
-  if (place == names.adapters().end()) throw no_such_model(name);
-  JsonObject one = adapter_card(service, name, place->second);
-  const auto measure = [&service, name] {
-    return receipt_of(service, name, ReceiptNorms::kComputed);
+  const ListedAdapter adapter = find_listed(service, name);
+  JsonObject one = adapter_card(service, adapter);
+  const auto measure = [&service, known_as = adapter.known_as] {
+    return receipt_of(service, known_as, ReceiptNorms::kComputed);
   };
   if (const auto receipt = co_await service.run_on(Service::Worker::kLoads, measure)) {
     one["lora"].as_object()["receipt"] = receipt_json(*receipt);

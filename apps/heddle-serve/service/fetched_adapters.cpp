@@ -70,6 +70,17 @@ std::string key_of(const RemoteAdapter& adapter) {
   return folder_name(adapter, files::percent_encoded(adapter.revision));
 }
 
+/// The name that the key stands for; none of a request with a token of its own.
+std::optional<std::string> name_of(const std::string& key) {
+  const size_t colon = key.find(':'), at = key.find('@');
+  const bool has_owner = key.find('+') != key.npos;
+  if (colon == key.npos || at == key.npos || at < colon || has_owner) return std::nullopt;
+  const std::string id = files::percent_decoded(key.substr(colon + 1, at - colon - 1));
+  const std::string revision = files::percent_decoded(key.substr(at + 1));
+  if (key.starts_with("s3:")) return "s3://" + id;
+  return revision.empty() ? id : id + "@" + revision;
+}
+
 std::unique_ptr<fetch::Source> source_of(const RemoteAdapter& adapter) {
   if (adapter.source == "s3") return std::make_unique<fetch::S3>(fetch::s3_of_environment());
   fetch::HubAccess access = fetch::hub_of_environment();
@@ -280,6 +291,17 @@ void FetchedAdapters::end(const std::string& key, Download& download) {
   if (download.adapter) checked_[key] = Clock::now();
   for (net::steady_timer* const timer : download.waiting) timer->cancel();
   in_flight_.erase(key);
+}
+
+std::vector<FetchedName> FetchedAdapters::names() const {
+  std::vector<FetchedName> names;
+  for (const auto& [key, known_as] : cache_.all_noted()) {
+    if (std::optional<std::string> name = name_of(key)) {
+      names.push_back({*std::move(name), known_as});
+    }
+  }
+  std::ranges::sort(names, {}, &FetchedName::name);
+  return names;
 }
 
 FetchCounts FetchedAdapters::counts() const {

@@ -30,6 +30,12 @@ struct RemoteAdapter {
   std::string token{};     // of the request; empty: that of the environment
 };
 
+/// A name by which requests get an adapter of the cache.
+struct FetchedName {
+  std::string name{};      // "acme/sql", "acme/sql@v2", "s3://bucket/folder"
+  std::string known_as{};  // to the engine
+};
+
 /// The adapters that requests may have fetched from a hub or from S3, and their downloads, which
 /// run in threads of their own: no step and no other request waits for one. Of the thread of the
 /// network.
@@ -54,6 +60,9 @@ class FetchedAdapters {
     return cache_.folder() + "/" + adapter.name;
   }
   [[nodiscard]] FetchCounts counts() const;
+  /// The names that were asked for and what they stand for now, in alphabetical order; without
+  /// those of requests that brought a token, which are for them alone.
+  [[nodiscard]] std::vector<FetchedName> names() const;
 
  private:
   struct Download;

@@ -198,6 +198,16 @@ boost::asio::awaitable<std::pair<fetch::AdapterLease, std::string>> Service::fet
   co_return std::pair(lease, fetched_->path_of(*lease));
 }
 
+std::vector<FetchedName> Service::fetched_names() const {
+  if (fetched_ == nullptr) return {};
+  std::vector<FetchedName> names = fetched_->names();
+  std::erase_if(names, [this](const FetchedName& each) {
+    const AdapterState* const known = last_.find(each.known_as);
+    return known == nullptr || !known->is_in_memory || names_->knows(each.name);
+  });
+  return names;
+}
+
 void Service::check_fetches(const SourceChoice& from) const {
   if (fetched_ != nullptr || (!from.is_remote() && from.token.empty())) return;
   throw bad_request("this server fetches no adapters; --adapter-source names where from",

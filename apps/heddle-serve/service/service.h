@@ -48,6 +48,9 @@ class Service {
   /// Fetches one adapter of the source that `from` names, and says in which folder it lies.
   boost::asio::awaitable<std::pair<fetch::AdapterLease, std::string>> fetch_adapter(
       std::string name, SourceChoice from);
+  /// FetchedAdapters::names of those that are in memory as of the last `refresh`, but for names
+  /// that an adapter of this machine has.
+  [[nodiscard]] std::vector<FetchedName> fetched_names() const;
   [[nodiscard]] boost::asio::any_io_executor network() { return network_.get_executor(); }
 
   /// Unfinished rows, counted from `submit` to their end.
