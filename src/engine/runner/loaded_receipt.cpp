@@ -12,12 +12,12 @@ using model::AdapterPlace;
 using Kind = AdapterPlace::Kind;
 
 AdapterSite site_of(const AdapterPlace& place, const model::LowRank& pair) {
+  const bool is_ia3 = pair.factor.is_present();  // whose A and B add nothing
+  const char* const kind = is_ia3 ? "ia3" : pair.magnitude.is_present() ? "dora" : "lora";
   return {.module = place.name(),
-          .kind = pair.factor.is_present()      ? "ia3"
-                  : pair.magnitude.is_present() ? "dora"
-                                                : "lora",
-          .rank = pair.rank,
-          .scale = pair.scale,
+          .kind = kind,
+          .rank = is_ia3 ? 0 : pair.rank,
+          .scale = is_ia3 ? 0.0f : pair.scale,
           .dtype = name(pair.dtype)};
 }
 
