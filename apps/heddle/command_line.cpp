@@ -276,9 +276,13 @@ void add_chat(CLI::App& app, ChatOptions& options) {
   command->footer("heddle chat --adapter sql=examples/adapters/sql");
 }
 
-void add_inspect(CLI::App& app, std::string& path) {
+void add_inspect(CLI::App& app, InspectOptions& options) {
   CLI::App* command = app.add_subcommand("inspect", "Shows what a model or an adapter contains");
-  command->add_option("PATH", path, "GGUF file, or folder of a model or an adapter")->required();
+  command->add_option("PATH", options.path, "GGUF file, or folder of a model or an adapter")
+      ->required();
+  const OptionGroup group(*command, "Adapters");
+  group.value("-m,--model", options.base, "FILE",
+              "Loads the adapter onto this model, and shows how much of its weights it changes");
   command->footer("heddle inspect examples/adapters/sql");
 }
 
@@ -418,7 +422,7 @@ void declare_commands(CLI::App& app, CommandLine& line) {
   add_chat(app, line.chat);
   add_serve(app, line.serve);
   add_pull(app, line.pull);
-  add_inspect(app, line.inspected);
+  add_inspect(app, line.inspect);
   add_demo(app, line.demo);
   add_help_commands(app, line.help);
   for (CLI::App* command : app.get_subcommands({})) refuse_empty_values(*command);

@@ -15,6 +15,11 @@
 
 namespace heddle::app {
 
+struct InspectOptions {
+  std::string path;
+  std::string base;  // the model that the adapter is loaded onto; empty: it is not loaded
+};
+
 /// The command line: the options of the subcommand that was given.
 struct CommandLine {
   GenerateOptions generate;
@@ -23,7 +28,7 @@ struct CommandLine {
   ServeOptions serve;
   PullOptions pull;
   DemoOptions demo;
-  std::string inspected;  // path for `inspect`
+  InspectOptions inspect;
   HelpOptions help;
 };
 

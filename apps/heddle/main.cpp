@@ -54,7 +54,7 @@ int run(int argc, char** argv) {
   HEDDLE_CHECK(!app.get_subcommands().empty(), "a command is missing (see heddle --help)");
   if (run_help_command(app, line.help)) return 0;
   if (app.got_subcommand("inspect")) {
-    inspect(std::cout, line.inspected);
+    inspect(std::cout, line.inspect.path, line.inspect.base);
     return 0;
   }
   if (app.got_subcommand("demo")) return demo(line.demo, argv[0]);

@@ -1,22 +1,15 @@
 #include "heddle/engine/inspect.h"
 
-#include <cmath>
 #include <filesystem>
 #include <map>
-#include <set>
 
 #include "heddle/core/error.h"
 
 #include "engine/cache/kv_cache.h"
-#include "engine/runner/loaded_receipt.h"
+#include "engine/face/inspect_adapter.h"
 #include "files/gguf.h"
 #include "files/printable.h"
-#include "model/adapters/adapter_vocabulary.h"
-#include "model/adapters/finite_values.h"
 #include "model/adapters/open_adapter.h"
-#include "model/adapters/peft_adapter.h"
-#include "model/adapters/receipt/adapter_norms.h"
-#include "model/adapters/slice_affine.h"
 #include "model/source/folder_weights.h"
 #include "model/source/model_files.h"
 #include "model/source/read_json.h"
@@ -28,9 +21,6 @@ constexpr size_t kMaxShown = 72;      // bytes of a string value
 constexpr uint64_t kMaxElements = 8;  // of an array value
 
 std::string shown(std::string_view text) { return files::printable(text, kMaxShown); }
-
-/// The names of folders are those of who made them.
-std::string shown_path(const std::string& path) { return files::printable(path, path.size()); }
 
 int64_t weight_bytes(const model::WeightSource& weights) {
   size_t bytes = 0;
@@ -72,16 +62,6 @@ void print_model_memory(std::ostream& out, const std::string& path) {
   } catch (const Error& error) {
     out << "  not estimated: " << error.what() << "\n";
   }
-}
-
-/// Bytes of an adapter in memory, without what aligns its parts.
-int64_t estimated_bytes(const model::Adapter& adapter) {
-  int64_t bytes = model::affine_bytes(adapter) + model::vocabulary_bytes(adapter, false);
-  for (const model::AdapterPair& pair : adapter.pairs()) {
-    bytes += pair.rank * (pair.in_features + pair.out_features) *
-             static_cast<int64_t>(size_of(pair.dtype));
-  }
-  return bytes;
 }
 
 void print_value(std::ostream& out, const files::GgufFile& file, const files::GgufValue& value) {
@@ -173,77 +153,15 @@ void inspect_folder(std::ostream& out, const std::string& path) {
   out << "\n" << num_weights << " weights\n";
 }
 
-/// What the adapter has in the embedding or the head; returns how many weights that are.
-int64_t print_part(std::ostream& out, const char* name, const model::VocabularyPart& part) {
-  int64_t num_weights = 0;
-  if (part.pair) {
-    const model::LowRank& pair = *part.pair;
-    out << "  " << name << "  A [" << pair.rank << ", " << pair.in_features << "]  B ["
-        << pair.out_features << ", " << pair.rank << "]  " << pair.dtype << "  scale " << pair.scale
-        << "\n";
-    num_weights += pair.rank * (pair.in_features + pair.out_features);
-  }
-  for (const auto& [what, values] : {std::pair("  instead of the base model's", &part.weight),
-                                     {"  of single tokens", &part.token_rows}}) {
-    if (!values->is_present()) continue;
-    out << "  " << name << "  [" << values->rows << ", " << values->columns << "]  "
-        << values->dtype << what << "\n";
-    num_weights += values->num_elements();
-  }
-  return num_weights;
-}
-
-/// Returns the bytes that it takes in memory.
-int64_t inspect_adapter(std::ostream& out, const std::string& path) {
-  model::PeftAdapter adapter(path);
-  adapter.load();
-  model::check_finite(adapter, {});
-  const model::AdapterConfig& config = adapter.config();
-  out << shown_path(path) << ": LoRA adapter for " << shown(config.base_model) << "\n  r "
-      << config.r << ", lora_alpha " << config.lora_alpha << (config.use_rslora ? ", rsLoRA" : "")
-      << (config.use_dora ? ", DoRA" : "") << (config.lora_bias ? ", lora_bias" : "") << "\n";
-  struct Group {
-    std::set<int64_t> layers;
-    int64_t weights = 0;
-    double squared_delta = 0;
-  };
-  std::map<std::string, Group> groups;  // pairs that differ in the layer alone
-  for (const model::AdapterPair& pair : adapter.pairs()) {
-    std::ostringstream what;
-    const std::string_view module = pair.module->name;
-    what << module.substr(module.find('.') + 1) << "  A [" << pair.rank << ", " << pair.in_features
-         << "]  B [" << pair.out_features << ", " << pair.rank << "]  " << pair.dtype << "  scale "
-         << pair.scale;
-    Group& group = groups[what.str()];
-    group.layers.insert(pair.layer);
-    group.squared_delta += model::squared_delta(pair);
-    group.weights += pair.rank * (pair.in_features + pair.out_features);
-  }
-  int64_t num_weights = 0;
-  for (const auto& [what, group] : groups) {
-    out << "  " << what << "  " << group.layers.size() << " layers (" << *group.layers.begin()
-        << " to " << *group.layers.rbegin() << ")  |scale B A| " << std::sqrt(group.squared_delta)
-        << "\n";
-    num_weights += group.weights;
-  }
-  num_weights += print_part(out, "embed_tokens", adapter.embedding());
-  num_weights += print_part(out, "lm_head", adapter.head());
-  const size_t num_pairs = adapter.pairs().size() + size_t{adapter.embedding().pair.has_value()} +
-                           size_t{adapter.head().pair.has_value()};
-  const int64_t num_bytes = estimated_bytes(adapter);
-  out << "  " << num_pairs << " pairs, " << num_weights << " weights, " << num_bytes
-      << " bytes of memory\n  " << receipt_of(adapter).summary() << "\n";
-  for (const std::string& what : config.warnings) out << "  warning: " << what << "\n";
-  return num_bytes;
-}
-
 }  // namespace
 
-void inspect(std::ostream& out, const std::string& given) {
+void inspect(std::ostream& out, const std::string& given, const std::string& base) {
   const std::string path = model::find_adapter_path(given);  // a model's is found alike
   std::ostringstream text;  // an error half way through leaves nothing on `out`
   const std::vector<std::string> several = model::adapters_in(path);
-  if (std::filesystem::exists(path + "/adapter_config.json")) {
+  if (!base.empty()) {
+    inspect_adapters_on(text, base, path, several);
+  } else if (std::filesystem::exists(path + "/adapter_config.json")) {
     static_cast<void>(inspect_adapter(text, path));
   } else if (!several.empty()) {
     int64_t num_bytes = 0;

@@ -51,7 +51,8 @@ const ModelDims& AdapterSource::model() const {
   if (dims == nullptr) {
     throw_error(ErrorCode::kUnsupported, path(), ": an adapter of peft_type \"",
                 info_of(config.method).peft_type,
-                "\" has the widths of its model, which is not known here");
+                "\" has the widths of its model, which is not known here; name the model with "
+                "--model");
   }
   return *dims;
 }
