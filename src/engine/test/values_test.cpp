@@ -150,6 +150,61 @@ TEST_F(Values, TokenScoresAreLogProbabilitiesOfWhatComesNext) {
   }
 }
 
+/// Values are of one adapter: requests that wait or run end with the one that they were submitted
+/// with, while those that generate go on with the new one.
+TEST_F(Values, ASwitchOfTheAdapterLeavesThemWhatTheyBeganWith) {
+  const testing::TinyAdapter other(base, 5, {llama::kK, llama::kO});
+  testing::KindAdapter other_judge(base);
+  (void)other_judge.projections({llama::kQ}, With::kNothing).score(kLabels);
+  const std::vector<std::pair<std::string, std::string>> to = {
+      {"plain", other.folder.path().string()}, {"judge", other_judge.write()}};
+  std::vector<Request> wanted;
+  for (const int64_t length : {30, 31}) {
+    const auto tokens = testing::random_tokens(length);
+    for (const char* pooling : {"last", "mean", "cls"}) {
+      wanted.push_back(wanting({.kind = Kind::kEmbedding, .pooling = pooling}, tokens, "plain"));
+    }
+    wanted.push_back(wanting({.kind = Kind::kTokenScores, .token_ids = {1, 2}}, tokens, "plain"));
+    wanted.push_back(wanting({.kind = Kind::kClasses}, tokens, "judge"));
+  }
+  std::vector<Completion> before, after;
+  for (std::vector<Completion>* to_fill : {&before, &after}) {
+    Engine alone = engine_with({.max_batch = 1, .prefix_cache = false});
+    if (to_fill == &after) {
+      for (const auto& [name, folder] : to) (void)alone.replace_adapter(name, folder);
+    }
+    for (const Request& request : wanted) to_fill->push_back(run(alone, request));
+  }
+  Engine engine = engine_with({.max_batch = 6, .prefill_chunk = 8});  // the last ones wait
+  Request generating = testing::endless_request(testing::random_tokens(9), 20);
+  generating.adapter = "plain";
+  std::vector<testing::Outcome> outcomes(2 * wanted.size() + 1);
+  const auto submit_all = [&] {
+    for (const Request& request : wanted) (void)engine.submit(request);
+  };
+  const RequestId first = engine.submit(generating);
+  submit_all();
+  testing::take(engine.step(), first, outcomes);
+  for (const auto& [name, folder] : to) {
+    (void)engine.replace_adapter(name, folder, RunningRequests::kSwitch);
+  }
+  submit_all();
+  for (int i = 0; engine.num_unfinished() > 0 && i < testing::kTooManySteps; ++i) {
+    testing::take(engine.step(), first, outcomes);
+  }
+  EXPECT_EQ(outcomes.front().completion.adapter_switches.size(), 1u);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const Completion& kept = outcomes[1 + i].completion;
+    const Completion& later = outcomes[1 + wanted.size() + i].completion;
+    EXPECT_FALSE(testing::same_bits<float>(before[i].values, after[i].values)) << i;
+    EXPECT_TRUE(testing::same_bits<float>(kept.values, before[i].values)) << i << kept.error;
+    EXPECT_EQ(kept.adapter_digest, before[i].adapter_digest) << i;
+    EXPECT_TRUE(kept.adapter_switches.empty()) << i;
+    EXPECT_TRUE(testing::same_bits<float>(later.values, after[i].values)) << i << later.error;
+    EXPECT_EQ(later.adapter_digest, after[i].adapter_digest) << i;
+  }
+}
+
 /// What surrounds a row shows in none of its bits: the batch, chunks, pages, and being parked.
 TEST_F(Values, BitsDoNotDependOnTheBatchTheChunksOrThePages) {
   std::vector<Request> wanted;
