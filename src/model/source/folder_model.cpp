@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 
 #include "heddle/core/error.h"
@@ -174,6 +175,11 @@ std::vector<float> FolderModel::score_values(const std::string& name, int rank) 
   weights_.read(stored, 0, bytes);
   std::vector<float> values(static_cast<size_t>(stored.rows * stored.columns));
   dequantize(values, stored.type, bytes);
+  const auto wrong = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
+  const int64_t at = wrong - values.begin();
+  HEDDLE_CHECK(wrong == values.end(), *stored.path, ": tensor ", files::quote(name), " has ",
+               std::isnan(*wrong) ? "NaN" : "infinity", " at [", at / stored.columns, ", ",
+               at % stored.columns, "]; a training that diverged leaves such values");
   return values;
 }
 

@@ -46,6 +46,8 @@ class FakeAdapter final : public Adapter {
   AdapterPair& pair(size_t i) { return pairs_[i]; }
   VocabularyPart& of_embedding() { return embedding_; }
   VocabularyPart& of_head() { return head_; }
+  StoredValues& of_score() { return score_; }
+  StoredValues& of_score_bias() { return score_bias_; }
   std::vector<int32_t>& invocation() { return invocation_tokens_; }
 
  private:

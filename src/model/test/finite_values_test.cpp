@@ -82,6 +82,8 @@ TEST(FiniteValues, EveryTensorOfAnAdapterIsLookedAt) {
   refused("layer_bias", [](auto&, AdapterPair& pair, StoredValues v) { pair.layer_bias = v; });
   refused("embedding", [](auto& a, auto&, StoredValues v) { a.of_embedding().weight = v; });
   refused("head", [](auto& a, auto&, StoredValues v) { a.of_head().weight = v; });
+  refused("score", [](auto& a, auto&, StoredValues v) { a.of_score() = v; });
+  refused("score bias", [](auto& a, auto&, StoredValues v) { a.of_score_bias() = v; });
   refused("rows", [](auto& a, auto&, StoredValues v) { a.of_embedding().token_rows = v; });
   refused("of the head", [](auto& a, AdapterPair& pair, StoredValues v) {
     a.of_head().pair = pair;

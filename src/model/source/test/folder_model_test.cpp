@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,6 +46,28 @@ TEST(FolderModel, ReadsASmallModel) {
   EXPECT_EQ(model.config().num_layers, 2);
   EXPECT_TRUE(model.config().qkv_bias);
   EXPECT_EQ(model.unread_settings(), std::vector<std::string>());
+}
+
+TEST(FolderModel, AScoreHeadThatIsNotFiniteIsRefusedByName) {
+  SmallFolder small;
+  small.config["architectures"] = {"Qwen2ForSequenceClassification"};
+  small.shapes.erase("lm_head.weight");
+  small.shapes["score.weight"] = {3, 8};
+  small.shapes["score.bias"] = {3};
+  const auto open_where = [&](const char* tensor, float last) {
+    small.write_all();
+    small.folder.write("model.safetensors",
+                       SmallFolder::weights_of(small.shapes, {{tensor, last}}));
+    open(small);
+  };
+  using Limits = std::numeric_limits<float>;
+  EXPECT_NO_THROW(open_where("score.weight", Limits::max()));
+  expect_invalid({"model.safetensors: tensor 'score.weight' has NaN at [2, 7]"},
+                 [&] { open_where("score.weight", Limits::quiet_NaN()); });
+  expect_invalid({"model.safetensors: tensor 'score.weight' has infinity at [2, 7]"},
+                 [&] { open_where("score.weight", -Limits::infinity()); });
+  expect_invalid({"model.safetensors: tensor 'score.bias' has infinity at [0, 2]"},
+                 [&] { open_where("score.bias", Limits::infinity()); });
 }
 
 TEST(FolderModel, NeedsItsFiles) {

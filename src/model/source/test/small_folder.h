@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -40,13 +41,18 @@ class SmallFolder {
     shapes["model.norm.weight"] = {8};
   }
 
-  /// A safetensors file of the tensors, all zero.
-  static std::string weights_of(const Shapes& tensors) {
+  /// A safetensors file of the tensors, all zero but for the last values of some.
+  static std::string weights_of(const Shapes& tensors,
+                                const std::map<std::string, float>& last_values = {}) {
     SafetensorsBuilder builder;
     for (const auto& [name, shape] : tensors) {
       size_t size = 4;
       for (const int64_t extent : shape) size *= static_cast<size_t>(extent);
-      builder.tensor(name, "F32", shape, std::string(size, '\0'));
+      std::string bytes(size, '\0');
+      if (const auto last = last_values.find(name); last != last_values.end()) {
+        std::memcpy(bytes.data() + size - sizeof(float), &last->second, sizeof(float));
+      }
+      builder.tensor(name, "F32", shape, bytes);
     }
     return builder.build();
   }
