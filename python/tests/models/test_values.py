@@ -17,6 +17,7 @@ import heddle
 pytestmark = pytest.mark.skipif(not TORCH_WANTED, reason="skipped: HEDDLE_TEST_TORCH=0")
 
 VOCAB = 300
+PAD = "<pad>"
 SMALL: dict[str, Any] = {
     "vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "max_position_embeddings": 128, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
@@ -31,11 +32,12 @@ def write_tokenizer(folder: pathlib.Path) -> None:
     letters = [chr(b) if b in plain else chr(256 + b) for b in range(256)]
     vocabulary = {text: i for i, text in enumerate(dict.fromkeys(letters))}
     (folder / "tokenizer.json").write_text(json.dumps({
-        "version": "1.0", "added_tokens": [], "normalizer": None, "post_processor": None,
+        "version": "1.0", "normalizer": None, "post_processor": None,
+        "added_tokens": [{"id": 256, "content": PAD, "special": True, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False}],
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": {"type": "BPE", "vocab": vocabulary, "merges": []}}))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": PAD}))
 
 
 def make_model(family: str, kind: str, folder: pathlib.Path, **more: Any) -> Any:
@@ -110,6 +112,30 @@ def test_a_decoder_alone_embeds_as_its_folder_says(family: str, tmp_path: pathli
                 llm.generate([5, 6])
             with pytest.raises(NotImplementedError, match="score head"):
                 llm.classify([5, 6])
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3"])
+def test_vectors_are_those_of_sentence_transformers(family: str, tmp_path: pathlib.Path) -> None:
+    """From folders that it has saved, of texts that differ in length, which are a batch in both."""
+    import sentence_transformers
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+    texts = ["a", "two words", "Ein längerer Satz, in dem mehr steht.", "as long a text as there is among these, of some ninety letters in one line", "b"]
+    make_model(family, "Model", tmp_path / "model")
+    transformer = Transformer(str(tmp_path / "model"))
+    for pooling, normalizes in (("lasttoken", True), ("mean", False), ("cls", True), ("mean", True)):
+        folder = tmp_path / f"{pooling}_{normalizes}"
+        modules = [transformer, Pooling(SMALL["hidden_size"], pooling), *([Normalize()] if normalizes else [])]
+        sentence_transformers.SentenceTransformer(modules=modules, device="cpu").save(str(folder))
+        want = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(texts, batch_size=len(texts))
+        with open_quietly(folder, prefill_chunk=7) as llm:
+            for got, vector in zip(llm.embed(texts), want, strict=True):
+                assert_near(got, vector.tolist())
+    joined = tmp_path / "joined"
+    sentence_transformers.SentenceTransformer(modules=[transformer, Pooling(SMALL["hidden_size"], ("mean", "cls"))], device="cpu").save(str(joined))
+    with open_quietly(joined) as llm:
+        with pytest.raises(NotImplementedError, match="pooling by mean, cls is not supported"):
+            llm.embed(texts)
 
 
 def test_what_the_folder_says_and_heddle_does_not_do_is_named(tmp_path: pathlib.Path) -> None:

@@ -46,9 +46,23 @@ std::string pooling_file(const std::string& folder, const Module& module) {
   return folder + "/" + module.path + "/config.json";
 }
 
-/// sentence-transformers joins the vectors of several modes, where several are true.
-void read_pooling(const std::string& file, EmbeddingSettings& settings) {
-  const files::JsonTree config = read_json(file);
+/// What pooling_mode has, a name or a list of them; none where it is not given.
+std::vector<std::string> named_modes(const files::Json& config, const std::string& file) {
+  const files::Json* const given = files::find_given(config, "pooling_mode");
+  if (given == nullptr) return {};
+  const auto name_of = [&file](const files::Json& value) {
+    HEDDLE_CHECK(value.is_string(), file, ": pooling_mode is or holds ", files::json_kind(value),
+                 ", expected a string or a list of them");
+    return std::string(files::text_of(value));
+  };
+  if (!given->is_array()) return {name_of(*given)};
+  std::vector<std::string> modes;
+  for (const files::Json& each : given->get_array()) modes.push_back(name_of(each));
+  return modes;
+}
+
+/// What older versions wrote: a flag for each mode.
+std::vector<std::string> flagged_modes(const files::Json& config, const std::string& file) {
   constexpr std::pair<const char*, const char*> kModes[] = {
       {"pooling_mode_cls_token", "cls"},
       {"pooling_mode_mean_tokens", "mean"},
@@ -57,27 +71,33 @@ void read_pooling(const std::string& file, EmbeddingSettings& settings) {
       {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens"},
       {"pooling_mode_weightedmean_tokens", "weightedmean"}};
   std::vector<std::string> modes;
-  if (const files::Json* const mode = files::find_given(*config, "pooling_mode")) {
-    HEDDLE_CHECK(mode->is_string(), file, ": pooling_mode is ", files::json_kind(*mode),
-                 ", expected a string");
-    modes.emplace_back(files::text_of(*mode));
-  }
   for (const auto& [key, name] : kModes) {
-    const files::Json* const given = files::find_given(*config, key);
-    if (given == nullptr || (!modes.empty() && modes.front() == name)) continue;
+    const files::Json* const given = files::find_given(config, key);
+    if (given == nullptr) continue;
     HEDDLE_CHECK(given->is_bool(), file, ": ", key, " is ", files::json_kind(*given),
                  ", expected true or false");
     if (given->get_bool()) modes.emplace_back(name);
   }
+  return modes;
+}
+
+/// As sentence-transformers has it: flags are for files without pooling_mode, without any mode it
+/// is the mean, and the vectors of several modes are joined.
+void read_pooling(const std::string& file, EmbeddingSettings& settings) {
+  const files::JsonTree config = read_json(file);
+  std::vector<std::string> modes = named_modes(*config, file);
+  if (modes.empty()) modes = flagged_modes(*config, file);
+  if (modes.empty()) modes.emplace_back("mean");
   const auto pooling = modes.size() == 1 ? find_pooling(modes.front()) : std::nullopt;
   if (pooling) {
     settings.pooling = *pooling;
     return;
   }
   std::string names;
-  for (const std::string& mode : modes) names += (names.empty() ? "" : ", ") + mode;
-  settings.unsupported = file + ": pooling by " + (names.empty() ? "no mode" : names) +
-                         " is not supported; one of lasttoken, mean and cls is";
+  for (const std::string& mode : modes)
+    names += (names.empty() ? "" : ", ") + files::printable(mode);
+  settings.unsupported =
+      file + ": pooling by " + names + " is not supported; one of lasttoken, mean and cls is";
 }
 
 }  // namespace

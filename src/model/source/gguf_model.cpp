@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <string>
 
 #include "heddle/core/error.h"
 
@@ -43,6 +44,22 @@ std::string part_suffix(int64_t part, int64_t count) {
   std::snprintf(text, sizeof text, "-%05lld-of-%05lld.gguf", static_cast<long long>(part),
                 static_cast<long long>(count));
   return text;
+}
+
+/// llama.cpp's pooling_type. 0 says nothing of embeddings, as in files of models that write text.
+EmbeddingSettings read_embedding(const GgufSettings& settings) {
+  constexpr SettingName kPooling{"", "pooling_type"};
+  EmbeddingSettings embedding;
+  switch (const int64_t type = settings.has(kPooling) ? settings.integer(kPooling) : 0; type) {
+    case 0: break;
+    case 1: embedding.pooling = Pooling::kMean; break;
+    case 2: embedding.pooling = Pooling::kFirst; break;
+    case 3: embedding.pooling = Pooling::kLast; break;
+    default:
+      embedding.unsupported = settings.where(kPooling) + " is " + std::to_string(type) +
+                              ", which is not supported; 1 (mean), 2 (cls) and 3 (last) are";
+  }
+  return embedding;
 }
 
 }  // namespace
@@ -105,6 +122,7 @@ void GgufModel::read_settings() {
   weights_.emplace(files_);
   const GgufSettings settings(files_.front());
   config_ = read_gguf_config(settings, *weights_);
+  embedding_ = read_embedding(settings);
   for (std::string& key : settings.unread()) {
     const std::string_view name = std::string_view(key).substr(settings.architecture().size() + 1);
     const bool is_neutral = std::ranges::find(kNeutralSettings, name) != kNeutralSettings.end();

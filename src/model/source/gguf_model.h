@@ -51,6 +51,7 @@ class GgufModel : public ModelFiles {
   [[nodiscard]] tokenizer::Tokenizer tokenizer() const override;
   [[nodiscard]] std::vector<int32_t> end_tokens() const override;
   [[nodiscard]] GenerationConfig generation_config() const override;
+  [[nodiscard]] EmbeddingSettings embedding_settings() const override { return embedding_; }
   [[nodiscard]] chat_template::ChatTemplates chat_templates() const override;
   [[nodiscard]] chat_template::SpecialTokens special_tokens(
       const tokenizer::Tokenizer& tokenizer) const override;
@@ -62,6 +63,7 @@ class GgufModel : public ModelFiles {
   std::deque<files::GgufFile> files_;  // of which none moves
   std::optional<GgufWeights> weights_;
   DecoderConfig config_;
+  EmbeddingSettings embedding_;
   std::vector<std::string> unread_;
 };
 

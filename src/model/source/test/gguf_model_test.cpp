@@ -130,6 +130,24 @@ TEST(GgufModel, IsSilentOnSettingsThatChangeNothing) {
             Keys{});
 }
 
+TEST(GgufModel, PoolsAsTheFileSays) {
+  const auto settings_of = [](const std::string& text) {
+    return GgufModel(std::as_bytes(std::span(text)), "m.gguf").embedding_settings();
+  };
+  EXPECT_EQ(settings_of(least().build()).pooling, Pooling::kLast);
+  const Pooling poolings[] = {Pooling::kLast, Pooling::kMean, Pooling::kFirst, Pooling::kLast};
+  for (uint32_t type = 0; type < 4; ++type) {
+    const EmbeddingSettings got = settings_of(least().value("llama.pooling_type", type).build());
+    EXPECT_EQ(got.pooling, poolings[type]) << type;
+    EXPECT_TRUE(got.normalizes);
+    EXPECT_EQ(got.unsupported, "");
+    EXPECT_EQ(unread(least().value("llama.pooling_type", type)), Keys{});
+  }
+  EXPECT_EQ(settings_of(least().value("llama.pooling_type", uint32_t{4}).build()).unsupported,
+            "m.gguf: llama.pooling_type is 4, which is not supported; 1 (mean), 2 (cls) and 3 "
+            "(last) are");
+}
+
 TEST(GgufModel, TheFileHasTheSettings) {
   const std::string text = least().build();
   EXPECT_EQ(GgufModel(std::as_bytes(std::span(text)), "m.gguf").settings_path(), "m.gguf");
