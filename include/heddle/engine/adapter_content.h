@@ -17,7 +17,8 @@ struct AdapterContent {
   /// adapter_config.json; empty: the text `adapter_config` of the safetensors' __metadata__.
   std::string config_json;
   std::span<const std::byte> safetensors;  // adapter_model.safetensors
-  std::shared_ptr<const void> owner{};     // of these bytes: kept until nothing reads them
+  /// Of these bytes, which merges read, too: kept as long as the adapter, and as merges of it.
+  std::shared_ptr<const void> owner{};
 };
 
 /// A tensor of an adapter where a program has it: f32, f16 or bf16, row-major without gaps, in host

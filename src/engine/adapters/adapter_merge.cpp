@@ -39,10 +39,28 @@ size_t index_of(const char* what, std::string_view name,
 bool elects_sign(Method method) { return method == Method::kTies || method == Method::kDareTies; }
 bool draws(Method method) { return method == Method::kDareLinear || method == Method::kDareTies; }
 
-std::unique_ptr<model::Adapter> open_part(const MergeRecipe::Part& part,
-                                          const model::ModelFiles& files) {
+std::unique_ptr<model::Adapter> open_files(const MergeRecipe::Part& part,
+                                           const model::ModelFiles& files) {
   auto opened = model::open_adapter(part.path, files.config(), part.bounds);
   opened->check_fits(files.config().dims());
+  return opened;
+}
+
+/// With its values, which are finite.
+std::shared_ptr<const model::Adapter> load_part(const MergeRecipe& recipe,
+                                                const MergeRecipe::Part& part,
+                                                const model::ModelFiles& files,
+                                                std::span<const std::byte> secret) {
+  if (part.given != nullptr) return part.given;
+  std::unique_ptr<model::Adapter> opened;
+  (void)read_settled(part.path, [&] {
+    opened = open_files(part, files);
+    opened->load();
+  });
+  HEDDLE_CHECK(model::content_digest(*opened, secret) == part.content, part.path,
+               ": has changed since the adapter was loaded, so ", recipe.name(),
+               " cannot be made; load it, or submit the request, again");
+  model::check_finite(*opened, {});
   return opened;
 }
 
@@ -122,7 +140,9 @@ std::unique_ptr<model::Adapter> open_merge(const MergeRecipe& recipe,
                                            const model::ModelFiles& files) {
   std::vector<model::MergePart> parts;
   for (const MergeRecipe::Part& part : recipe.parts) {
-    parts.push_back({part.name, open_part(part, files), part.weight});
+    std::shared_ptr<const model::Adapter> opened = part.given;
+    if (opened == nullptr) opened = open_files(part, files);
+    parts.push_back({part.name, std::move(opened), part.weight});
   }
   auto merged =
       std::make_unique<model::MergedAdapter>(recipe.name(), std::move(parts), recipe.rule);
@@ -135,16 +155,7 @@ std::unique_ptr<model::Adapter> load_merge(const MergeRecipe& recipe,
                                            std::span<const std::byte> secret) {
   std::vector<model::MergePart> parts;
   for (const MergeRecipe::Part& part : recipe.parts) {
-    std::unique_ptr<model::Adapter> opened;
-    (void)read_settled(part.path, [&] {
-      opened = open_part(part, files);
-      opened->load();
-    });
-    HEDDLE_CHECK(model::content_digest(*opened, secret) == part.content, part.path,
-                 ": has changed since the adapter was loaded, so ", recipe.name(),
-                 " cannot be made; load it, or submit the request, again");
-    model::check_finite(*opened, {});
-    parts.push_back({part.name, std::move(opened), part.weight});
+    parts.push_back({part.name, load_part(recipe, part, files, secret), part.weight});
   }
   auto merged =
       std::make_unique<model::MergedAdapter>(recipe.name(), std::move(parts), recipe.rule);

@@ -16,14 +16,15 @@
 
 namespace heddle {
 
-/// What a merged adapter is made of: files, which must have the contents that they had when a
-/// request first asked for the merge.
+/// What a merged adapter is made of: adapters that were given in memory, and files, which must have
+/// the contents that they had when a request first asked for the merge.
 struct MergeRecipe {
   struct Part {
     std::string name;  // that the request gave the adapter
     std::string path;
     files::FolderBounds bounds;
-    Digest content{};  // model::content_digest
+    std::shared_ptr<const model::Adapter> given{};  // in memory; null: the files at `path`
+    Digest content{};                               // model::content_digest
     float weight = 1.0f;
   };
   std::vector<Part> parts{};

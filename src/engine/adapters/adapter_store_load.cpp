@@ -85,9 +85,9 @@ AdapterStore::Prepared AdapterStore::prepare(const AdapterContent& content) cons
   };
   const auto held = std::make_shared<InMemory>(content, files_.config().dims());
   AdapterHold known = describe(content.name, {}, held->adapter);
-  known->has_files = false;
+  known->given = std::shared_ptr<const model::Adapter>(held, &held->adapter);
   known->text = text_of_model_;
-  return prepare(std::shared_ptr<const model::Adapter>(held, &held->adapter), std::move(known));
+  return prepare(known->given, known);
 }
 
 /// The receipt keeps what was opened until its norms are computed.

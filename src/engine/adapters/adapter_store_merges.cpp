@@ -19,11 +19,10 @@ AdapterHold AdapterStore::find_merge(const AdapterList& list, const std::vector<
     KnownAdapter& known = *parts[i];
     HEDDLE_CHECK(known.runs_alone.empty(), "adapters[", i, "] is \"", list[i].name,
                  "\", which has ", known.runs_alone, ": it cannot be merged");
-    HEDDLE_CHECK(known.has_files, "adapters[", i, "] is \"", list[i].name,
-                 "\", which was loaded from memory: only adapters of files can be merged");
     recipe.parts.push_back({.name = list[i].name,
                             .path = known.path,
                             .bounds = known.bounds,
+                            .given = known.given,
                             .content = content_of(known),
                             .weight = list[i].scale});
   }

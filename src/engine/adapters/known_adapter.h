@@ -46,7 +46,8 @@ struct KnownAdapter {
 
   std::string path{};
   files::FolderBounds bounds{};  // in which its files lie
-  bool has_files = true;         // else it was given in memory
+  /// One that was given in memory, for merges, whose recipes share it; null: it has files.
+  std::shared_ptr<const model::Adapter> given{};
   RowText text{};
   int64_t num_tokens = 0;             // that its rows may have in their prompts
   int64_t num_logits = 0;             // that they get

@@ -125,6 +125,43 @@ TEST_F(AdapterContentTest, WithoutAConfigItsMetadataHasIt) {
                           [&] { (void)load(engine, "it", with_metadata("{\"format\":\"pt\"}")); });
 }
 
+/// Alone, next to one of files, and while its name stands for others.
+TEST_F(AdapterContentTest, IsMergedAsFromItsFolder) {
+  write("second");
+  write("third");
+  const auto merged = [](const char* with) {
+    Request both = request("", 4);
+    both.adapters = {{"it", 0.5f}, {with, -1.5f}};
+    both.merge = {.method = AdapterMerge::Method::kTies, .density = 0.6};
+    return both;
+  };
+  const auto answer_of = [&](Engine& engine, const char* with) {
+    return testing::run_all(engine, {merged(with)}).front();
+  };
+  Engine engine = model_.engine({.adapter_dir = folder_.path().string()});
+  Engine of_files = model_.engine({.adapter_dir = folder_.path().string()});
+  (void)load(engine, "other", content("second"));
+  (void)of_files.add_adapter("other", (folder_.path() / "second").string());
+  for (const char* now : {"first", "third", "first"}) {
+    (void)load(engine, "it", content(now));
+    (void)of_files.replace_adapter("it", (folder_.path() / now).string());
+    for (const char* with : {"other", "second"}) {
+      const Completion got = answer_of(engine, with), want = answer_of(of_files, with);
+      testing::expect_same(got, want, now);
+      EXPECT_EQ(got.adapter_digest, want.adapter_digest);
+    }
+  }
+  // One that runs keeps the weights that it was submitted with, and these their bytes.
+  const Completion want = answer_of(of_files, "other");
+  (void)engine.submit(merged("other"));
+  (void)load(engine, "it", content("third"));
+  EXPECT_TRUE(engine.remove_adapter("it"));
+  std::vector<Event> events;
+  while (engine.num_unfinished() > 0) events = engine.step();
+  ASSERT_TRUE(events.back().completion);
+  testing::expect_same(*events.back().completion, want, "submitted before");
+}
+
 /// One sentence, which begins with the name; what was there stays.
 TEST_F(AdapterContentTest, WhatIsDamagedIsRefused) {
   Engine engine = model_.engine();

@@ -14,7 +14,7 @@ namespace heddle::model {
 /// An adapter of a merge, which fits the model, and its factor.
 struct MergePart {
   std::string name;  // in errors
-  std::unique_ptr<Adapter> adapter;
+  std::shared_ptr<const Adapter> adapter;  // shared: one that was given in memory, by all merges
   float weight = 1.0f;
 };
 
