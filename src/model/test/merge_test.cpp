@@ -1,7 +1,11 @@
 // Merges of adapters against their definition in double.
+#include <algorithm>
+#include <bit>
 #include <cmath>
+#include <functional>
 #include <list>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -113,6 +117,27 @@ TEST(MergeTensors, KeepTheFirstOfEqualMagnitudes) {
   EXPECT_EQ(merged({{1, -2, 2, 1, -1, 1}}, none), std::vector<float>(6));
 }
 
+/// Over more elements than are summed up at once.
+TEST(MergeTensors, TellMagnitudesApartThatDifferInAnyBit) {
+  for (const uint32_t first_bits : {0x3f800000u, 0u, 0x007ffff0u, 0x3f7ffc00u, 0x7f7ff000u}) {
+    std::vector<float> values;
+    for (int i = 0; i < 2000; ++i) {
+      const auto bits = first_bits + static_cast<uint32_t>(testing::random_int(0, 2047));
+      const auto sign = static_cast<uint32_t>(testing::random_int(0, 1)) << 31;
+      values.push_back(std::bit_cast<float>(bits | sign));
+    }
+    const double density = static_cast<double>(testing::random_int(1, 99)) / 100;
+    const AdapterMergeRule rule{.method = Method::kMagnitudePrune, .density = density};
+    std::vector<size_t> order(values.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return std::abs(values[i]); });
+    std::vector<float> want(values.size());
+    const auto num_kept = static_cast<size_t>(density * 2000);
+    for (size_t i = 0; i < num_kept; ++i) want[order[i]] = values[order[i]];
+    EXPECT_EQ(merged({values}, rule), want) << first_bits << ", density " << density;
+  }
+}
+
 TEST(MergeTensors, DrawTheirShareAnewForEachSeedTensorAndPlace) {
   constexpr int64_t kCount = 20000;
   AdapterMergeRule rule{
@@ -198,6 +223,22 @@ TEST_F(MergedAdapterTest, HasTheTensorsOfThoseThatHaveThem) {
     for (const auto& [got, tasks] : {std::pair(pair.stored_a(), &a), {pair.stored_b(), &b}}) {
       EXPECT_LT(testing::relative_error<float>(got.floats(), ref::merge(*tasks, rule, number++)),
                 1.01 * testing::kRounding<float>);
+    }
+  }
+}
+
+TEST_F(MergedAdapterTest, HasTheSameBitsOnAnyNumberOfThreads) {
+  for (int i = 0; i < 3; ++i) add(3, {llama::kQ, llama::kUp, llama::kDown}, 0.5f);
+  MergedAdapter merged("it", std::move(parts_),
+                       random_rule(testing::pick({Method::kTies, Method::kDareTies})));
+  merged.load();
+  std::vector<std::vector<float>> want;
+  for (const AdapterPair& pair : merged.pairs()) want.push_back(pair.stored_b().floats());
+  for (const int num_threads : {1, 2, 7}) {
+    ThreadPool threads(num_threads);
+    merged.load(threads);
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_EQ(merged.pairs()[i].stored_b().floats(), want[i]) << num_threads;
     }
   }
 }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
-#include <functional>
 #include <vector>
 
 #include "core/random/philox.h"
@@ -34,28 +34,57 @@ uint64_t bound_of(const AdapterMergeRule& rule) {
   return static_cast<uint64_t>(std::ceil(rule.density * 0x1p32));
 }
 
+/// In the order of the magnitudes of finite values.
+uint32_t magnitude_bits(float value) { return std::bit_cast<uint32_t>(value) & 0x7fffffff; }
+
+/// The value, or 0. Without a branch, as which are kept is random.
+float kept_if(bool is_kept, float value) {
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & (0u - uint32_t{is_kept}));
+}
+
+/// Which values are the largest: those with more magnitude_bits, and of those with as many all but
+/// the last ones.
+struct Cut {
+  uint32_t bits = 0;
+  size_t num_dropped = 0;
+};
+
+/// The cut below the `num_kept` largest values, at least one. Finds the bits digit by digit, the
+/// highest first: counts the digits of all values that are left, and leaves those that have the one
+/// in which the cut is.
+Cut find_cut(std::span<const float> values, size_t num_kept) {
+  constexpr size_t kNumDigits = 2048;
+  std::vector<uint32_t> left(values.size());
+  std::ranges::transform(values, left.begin(), magnitude_bits);
+  for (const int shift : {20, 10, 0}) {  // 31 bits
+    std::array<size_t, kNumDigits> counts{};
+    for (const uint32_t bits : left) ++counts[bits >> shift & (kNumDigits - 1)];
+    size_t digit = kNumDigits - 1;
+    for (; counts[digit] < num_kept; --digit) num_kept -= counts[digit];
+    size_t num_left = 0;
+    for (const uint32_t bits : left) {
+      left[num_left] = bits;
+      num_left += static_cast<size_t>((bits >> shift & (kNumDigits - 1)) == digit);
+    }
+    left.resize(num_left);
+  }
+  return {.bits = left.front(), .num_dropped = left.size() - num_kept};
+}
+
 void keep_largest(std::span<float> values, double density) {
-  const auto size = static_cast<double>(values.size());
-  const auto num_kept = static_cast<size_t>(density * size);
+  const auto num_kept = static_cast<size_t>(density * static_cast<double>(values.size()));
   if (num_kept >= values.size()) return;
   if (num_kept == 0) {
     std::ranges::fill(values, 0.0f);
     return;
   }
-  std::vector<float> magnitudes(values.size());
-  std::ranges::transform(values, magnitudes.begin(), [](float x) { return std::abs(x); });
-  const auto smallest = magnitudes.begin() + static_cast<std::ptrdiff_t>(num_kept - 1);
-  std::ranges::nth_element(magnitudes, smallest, std::greater());
-  const float bound = *smallest;
-  // Those before `smallest` are at least as large; of the ones that are as large some stay.
-  const auto num_above = std::count_if(magnitudes.begin(), smallest,
-                                       [bound](float magnitude) { return magnitude > bound; });
-  size_t num_equal = num_kept - static_cast<size_t>(num_above);
-  for (float& value : values) {  // without branches, as which are taken is random
-    const float magnitude = std::abs(value);
-    const bool is_equal = magnitude == bound && num_equal > 0;
-    num_equal -= static_cast<size_t>(is_equal);
-    value = magnitude > bound || is_equal ? value : 0.0f;
+  const Cut cut = find_cut(values, num_kept);
+  for (float& value : values) value = kept_if(magnitude_bits(value) >= cut.bits, value);
+  size_t num_to_drop = cut.num_dropped;
+  for (size_t i = values.size(); num_to_drop > 0;) {
+    if (magnitude_bits(values[--i]) != cut.bits) continue;
+    values[i] = 0.0f;
+    --num_to_drop;
   }
 }
 
@@ -68,7 +97,7 @@ void keep_drawn(std::span<float> values, const AdapterMergeRule& rule, uint32_t 
     const int64_t count = std::min(kWords, size - first);
     for (int64_t i = 0; i < count; ++i) {
       float& value = values[static_cast<size_t>(first + i)];
-      value = words[static_cast<size_t>(i)] < bound ? value : 0.0f;
+      value = kept_if(words[static_cast<size_t>(i)] < bound, value);
     }
   }
 }
@@ -84,44 +113,47 @@ std::vector<float> thinned(const WeightedTensor& tensor, const AdapterMergeRule&
   return values;
 }
 
-double sign_of(float value) {
-  return static_cast<double>(value > 0) - static_cast<double>(value < 0);
-}
-
-/// What becomes of each element, tensor by tensor.
+/// What becomes of some elements, tensor by tensor. All loops have one length, so that the compiler
+/// makes vectors of them.
 class ElementSums {
  public:
-  explicit ElementSums(size_t size) : sums_(size) {}
+  static constexpr size_t kSize = 512;  // so that all sums stay in the nearest cache
+  using Values = std::array<float, kSize>;
 
-  void add(std::span<const float> values, double weight) {
-    for (size_t i = 0; i < sums_.size(); ++i) sums_[i] += weight * values[i];
+  void add(const Values& values, double weight) {
+    for (size_t i = 0; i < kSize; ++i) sums_[i] += weight * static_cast<double>(values[i]);
   }
-  /// In the place of `add`, after `vote` of all tensors.
-  void add_majority(std::span<const float> values, double weight) {
-    counts_.resize(sums_.size());
-    for (size_t i = 0; i < sums_.size(); ++i) {
+  /// In the place of `add`, after the votes of all tensors.
+  void add_majority(const Values& values, double weight) {
+    for (size_t i = 0; i < kSize; ++i) {
+      const auto value = static_cast<double>(values[i]);
       const double majority = votes_[i] >= 0 ? 1.0 : -1.0;
-      const double counts = sign_of(values[i]) == majority ? 1.0 : 0.0;
-      sums_[i] += counts * (weight * values[i]);
+      const double counts = majority * value > 0 ? 1.0 : 0.0;
+      sums_[i] += counts * (weight * value);
       counts_[i] += counts;
     }
   }
-  void vote(std::span<const float> values, AdapterMergeRule::MajoritySign method) {
-    votes_.resize(sums_.size());
-    const bool by_total = method == AdapterMergeRule::MajoritySign::kTotal;
-    for (size_t i = 0; i < votes_.size(); ++i) {
-      votes_[i] += by_total ? static_cast<double>(values[i]) : sign_of(values[i]);
+  void vote_by_values(const Values& values) {
+    for (size_t i = 0; i < kSize; ++i) votes_[i] += static_cast<double>(values[i]);
+  }
+  void vote_by_signs(const Values& values) {
+    for (size_t i = 0; i < kSize; ++i) {
+      const auto value = static_cast<double>(values[i]);
+      votes_[i] += value > 0 ? 1.0 : 0.0;
+      votes_[i] -= value < 0 ? 1.0 : 0.0;
     }
   }
-  void write(std::span<float> out, double factor) const {
-    for (size_t i = 0; i < sums_.size(); ++i) {
-      const double count = counts_.empty() ? 1.0 : std::max(counts_[i], 1.0);
-      out[i] = static_cast<float>(factor * sums_[i] / count);
+  [[nodiscard]] Values result(double factor) const {
+    Values result;
+    for (size_t i = 0; i < kSize; ++i) {
+      const double count = counts_[i] > 1.0 ? counts_[i] : 1.0;
+      result[i] = static_cast<float>(factor * sums_[i] / count);
     }
+    return result;
   }
 
  private:
-  std::vector<double> sums_, votes_, counts_;
+  std::array<double, kSize> sums_{}, votes_{}, counts_{};
 };
 
 }  // namespace
@@ -131,18 +163,26 @@ void merge_tensors(std::span<float> out, std::span<const WeightedTensor> tensors
   std::vector<std::vector<float>> values;
   values.reserve(tensors.size());
   for (const WeightedTensor& each : tensors) values.push_back(thinned(each, rule, tensor));
-  ElementSums sums(out.size());
-  if (elects_sign(rule)) {
-    for (const std::vector<float>& each : values) sums.vote(each, rule.majority_sign);
-  }
-  for (size_t j = 0; j < tensors.size(); ++j) {
-    if (elects_sign(rule)) {
-      sums.add_majority(values[j], tensors[j].weight);
-    } else {
-      sums.add(values[j], tensors[j].weight);
+  const bool by_total = rule.majority_sign == AdapterMergeRule::MajoritySign::kTotal;
+  const double factor = draws_values(rule) ? 1 / rule.density : 1.0;
+  for (size_t first = 0; first < out.size(); first += ElementSums::kSize) {
+    const size_t count = std::min(ElementSums::kSize, out.size() - first);
+    const auto part_of = [&](size_t j) {
+      ElementSums::Values part{};
+      std::ranges::copy(std::span(values[j]).subspan(first, count), part.begin());
+      return part;
+    };
+    ElementSums sums;
+    for (size_t j = 0; elects_sign(rule) && j < tensors.size(); ++j) {
+      by_total ? sums.vote_by_values(part_of(j)) : sums.vote_by_signs(part_of(j));
     }
+    for (size_t j = 0; j < tensors.size(); ++j) {
+      elects_sign(rule) ? sums.add_majority(part_of(j), tensors[j].weight)
+                        : sums.add(part_of(j), tensors[j].weight);
+    }
+    const ElementSums::Values result = sums.result(factor);
+    std::ranges::copy(std::span(result).first(count), out.subspan(first, count).begin());
   }
-  sums.write(out, draws_values(rule) ? 1 / rule.density : 1.0);
 }
 
 bool is_drawn(const AdapterMergeRule& rule, uint32_t tensor, uint32_t place, int64_t element) {

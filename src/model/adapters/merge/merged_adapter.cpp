@@ -8,7 +8,9 @@
 
 #include "heddle/core/error.h"
 
+#include "core/throwing_parallel_for.h"
 #include "files/printable.h"
+#include "model/adapters/load_threads.h"
 
 namespace heddle::model {
 namespace {
@@ -108,30 +110,36 @@ LowRank MergedAdapter::merged(std::vector<const LowRank*> pairs) {
 }
 
 void MergedAdapter::load() {
-  uint32_t next_tensor = 0;
-  for (Layer& layer : layers_) {
-    merge(layer, next_tensor);
-    next_tensor += 2;
-  }
+  size_t num_bytes = 0;
+  for (const Layer& layer : layers_) num_bytes += layer.a.bytes().size() + layer.b.bytes().size();
+  ThreadPool threads = load_threads(parts_.size() * num_bytes);
+  load(threads);
 }
 
-void MergedAdapter::merge(Layer& layer, uint32_t first_tensor) {
-  std::vector<WeightedTensor> of_a, of_b;
+void MergedAdapter::load(ThreadPool& threads) {
+  const ExecContext ctx{.threads = &threads};
+  throwing_parallel_for(ctx, 2 * std::ssize(layers_), 1, [this](int64_t begin, int64_t end) {
+    for (int64_t tensor = begin; tensor < end; ++tensor) merge(static_cast<uint32_t>(tensor));
+  });
+}
+
+/// A of a layer where the number is even, else B.
+void MergedAdapter::merge(uint32_t tensor) {
+  Layer& layer = layers_[tensor / 2];
+  const bool is_a = tensor % 2 == 0;
+  std::vector<WeightedTensor> tensors;
   for (size_t i = 0; i < parts_.size(); ++i) {
     const LowRank* const pair = layer.pairs[i];
     if (pair == nullptr) continue;
     const double weight = static_cast<double>(parts_[i].weight) * pair->scale;
     const double root = std::sqrt(std::abs(weight));
-    const auto place = static_cast<uint32_t>(i);
-    of_a.push_back({pair->stored_a(), std::copysign(root, weight), place});
-    of_b.push_back({pair->stored_b(), root, place});
+    tensors.push_back({.values = is_a ? pair->stored_a() : pair->stored_b(),
+                       .weight = is_a ? std::copysign(root, weight) : root,
+                       .place = static_cast<uint32_t>(i)});
   }
-  const auto floats = [this](files::ReservedBytes& half) {
-    const std::span<std::byte> bytes = half.fill(path());
-    return std::span(reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float));
-  };
-  merge_tensors(floats(layer.a), of_a, rule_, first_tensor);
-  merge_tensors(floats(layer.b), of_b, rule_, first_tensor + 1);
+  const std::span<std::byte> bytes = (is_a ? layer.a : layer.b).fill(path());
+  const std::span floats(reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float));
+  merge_tensors(floats, tensors, rule_, tensor);
 }
 
 void MergedAdapter::check_fits(const ModelDims& dims) const {

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/core/thread_pool.h"
+
 #include "files/reserved_bytes.h"
 #include "model/adapters/adapter.h"
 #include "model/adapters/merge/merge_tensors.h"
@@ -13,7 +15,7 @@ namespace heddle::model {
 
 /// An adapter of a merge, which fits the model, and its factor.
 struct MergePart {
-  std::string name;  // in errors
+  std::string name;                        // in errors
   std::shared_ptr<const Adapter> adapter;  // shared: one that was given in memory, by all merges
   float weight = 1.0f;
 };
@@ -35,6 +37,8 @@ class MergedAdapter final : public Adapter {
 
   /// Merges the parts, whose values are loaded and finite.
   void load() override;
+  /// The same on the given threads; no bit depends on how many.
+  void load(ThreadPool& threads);
   /// Error(kInvalidArgument) where parts have fused and single layers for the same rows.
   void check_fits(const ModelDims& dims) const override;
   [[nodiscard]] std::vector<std::string> warnings(const ModelDims& /*dims*/) const override {
@@ -49,7 +53,7 @@ class MergedAdapter final : public Adapter {
   };
 
   [[nodiscard]] LowRank merged(std::vector<const LowRank*> pairs);
-  void merge(Layer& layer, uint32_t first_tensor);
+  void merge(uint32_t tensor);
 
   std::vector<MergePart> parts_;
   AdapterMergeRule rule_;

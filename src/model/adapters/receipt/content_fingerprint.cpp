@@ -5,13 +5,11 @@
 #include <cstdio>
 #include <span>
 #include <sstream>
-#include <thread>
 #include <vector>
-
-#include "heddle/core/thread_pool.h"
 
 #include "core/digest.h"
 #include "model/adapters/kinds/peft_names.h"
+#include "model/adapters/load_threads.h"
 
 namespace heddle::model {
 namespace {
@@ -76,7 +74,7 @@ class Lines {
     num_bytes_ += values.bytes().size();
   }
 
-  /// Completes the lines of tensors: of a large adapter by several threads.
+  /// Completes the lines of tensors.
   void hash_values() {
     const auto hash = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -84,14 +82,8 @@ class Lines {
         tensor.line += hex_of(Hasher().add(tensor.bytes).digest()) + '\n';
       }
     };
-    if (num_bytes_ < kLarge) return hash(0, std::ssize(tensors_));
-    const auto num_processors = static_cast<int>(std::thread::hardware_concurrency());
-    ThreadPool threads(std::clamp(num_processors, 1, kMostThreads));
-    threads.parallel_for(std::ssize(tensors_), 1, hash);
+    load_threads(num_bytes_).parallel_for(std::ssize(tensors_), 1, hash);
   }
-
-  static constexpr size_t kLarge = size_t{16} << 20;
-  static constexpr int kMostThreads = 8;
 
   struct Tensor {
     std::span<const std::byte> bytes;
