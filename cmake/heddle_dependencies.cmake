@@ -64,6 +64,7 @@ if(NOT HEDDLE_GPU_CHECK)
     heddle_find_module(libedit-dev libedit EDIT libedit 3.1)
     if(HEDDLE_BUILD_SERVER)
       heddle_find_package(libssl-dev OpenSSL OpenSSL 3.0)
+      heddle_find_module(libtomlplusplus-dev toml++ TOML tomlplusplus 3.3)  # its headers alone
       heddle_find_module(prometheus-cpp-dev prometheus-cpp PROMETHEUS prometheus-cpp-core 1.0)
     endif()
     # What fetches from a hub or from S3, where its libraries are found.

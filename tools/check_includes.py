@@ -19,6 +19,7 @@ LIBRARIES = {
     "hwy": "highway", "gtest": "gtest", "gmock": "gtest", "benchmark": "benchmark", "nlohmann": "json",
     "pcre2.h": "pcre2", "utf8proc.h": "utf8proc", "CLI": "cli11", "spdlog": "spdlog", "xxhash.h": "xxhash", "histedit.h": "edit", "dlpack": "dlpack",
     "xgrammar": "xgrammar", "nanobind": "nanobind", "Python.h": "python", "boost": "boost", "curl": "curl", "openssl": "openssl", "prometheus": "prometheus",
+    "toml++": "toml",
     "cub": "cuda", "thrust": "cuda", "cooperative_groups": "cuda", "cooperative_groups.h": "cuda", "mma.h": "cuda",
 }
 
@@ -81,7 +82,7 @@ LAYERS = {
                    ["curl", "openssl", "system"]),
     "apps/request_json": (["include/heddle/core", "include/heddle/engine", "src/files/edit_distance.h", *JSON], []),
     "apps/heddle-serve": (["include/heddle", "apps/heddle", "apps/fetch", "apps/request_json", "src/files/percent.h", *JSON, "src/answers", "src/engine/thread", "src/engine/face/made_engine.h"],
-                          ["cli11", "spdlog", "boost", "openssl", "prometheus", "system"]),
+                          ["cli11", "spdlog", "boost", "openssl", "prometheus", "toml", "system"]),
     "apps/heddle-bench": (["include/heddle", "apps/heddle", "src/core", "src/engine/face/made_engine.h", "src/engine/runner/engine_context.h",
                             "src/engine/cache", "src/engine/rows/scheduler.h", "src/engine/runner/model_runner.h",
                             "src/engine/face/engine_options.h", "src/engine/options/available_memory.h", "src/engine/options/weight_options.h", "src/files", "src/model/weights",

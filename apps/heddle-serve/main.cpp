@@ -1,8 +1,8 @@
 // The program heddle-serve, which `heddle serve` runs.
 #include <csignal>
+#include <exception>
 #include <string>
 #include <system_error>
-#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <spdlog/sinks/stdout_color_sinks.h>
@@ -12,7 +12,7 @@
 #include "heddle/core/error.h"
 
 #include "command_line.h"
-#include "config_file.h"
+#include "config/config_file.h"
 #include "help/help_commands.h"
 #include "log_pattern.h"
 #include "routes/log_line.h"
@@ -29,11 +29,17 @@ int run(int argc, char** argv) {
   CLI::App app("heddle " + std::string(kVersion));
   app::CommandLine line;
   app::declare_commands(app, line);
+  const Configured given = with_config_file({argv + 1, argv + argc}, *app.get_subcommand("serve"));
   try {
-    app.parse(app::in_parsing_order(with_config_file({argv + 1, argv + argc})));
+    app.parse(app::in_parsing_order(given.arguments));
   } catch (const CLI::CallForHelp&) {
     app::print_help(app);
     return 0;
+  } catch (const CLI::ParseError& error) {
+    throw_error(ErrorCode::kInvalidArgument, given.with_place(error.what()),
+                " (see heddle serve --help)");
+  } catch (const Error& error) {
+    throw_error(error.code(), given.with_place(error.what()));
   }
   HEDDLE_CHECK(app.got_subcommand("serve"), "heddle-serve is run by heddle serve");
   check_parsers(line.serve);
@@ -52,8 +58,6 @@ int main(int argc, char** argv) {
   heddle::app::set_log_pattern("heddle: %*");
   try {
     return heddle::serve::run(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    spdlog::error("{} (see heddle serve --help)", error.what());
   } catch (const std::system_error& error) {
     spdlog::error("{}", error.what());
     return heddle::serve::kExitFailed;

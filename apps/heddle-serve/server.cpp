@@ -50,18 +50,20 @@ struct Server::State {
         reread_signal_(io_, SIGHUP),
         access_(options),
         buffers_(std::make_shared<Buffers>(options.max_buffered)),
-        fetched_(fetched_adapters(io_, options.fetch)),
-        service_(io_, options, buffers_, std::move(fetched_), open(),
-                 [this] { end_with_engine(); }),
-        routes_(service_, access_, [this] { return listener_.num_connections(); }),
         listener_(
             io_, listener_options(options), buffers_,
             [this](const HttpRequest& head) { return access_.check(head); },
             [this](const HttpRequest& request, Responder& responder) {
               return routes_.handle(request, responder, reserve_.refill());
             }),
+        fetched_(fetched_adapters(io_, options.fetch)),
+        service_(io_, options, buffers_, std::move(fetched_), open(),
+                 [this] { end_with_engine(); }),
+        routes_(service_, access_, [this] { return listener_.num_connections(); }),
         end_signals_(io_, SIGINT, SIGTERM),
-        drain_timer_(io_) {}
+        drain_timer_(io_) {
+    listener_.listen();
+  }
 
   int run() {
     std::signal(SIGPIPE, SIG_IGN);
@@ -172,10 +174,10 @@ struct Server::State {
   net::signal_set reread_signal_;  // first: one that comes while the model is loaded counts later
   Access access_;
   std::shared_ptr<Buffers> buffers_;          // rows of the engine's thread have it as well
+  Listener listener_;                         // before the engine: a port in use is noticed first
   std::unique_ptr<FetchedAdapters> fetched_;  // before the engine, which looks into its folder
   Service service_;
   Routes routes_;
-  Listener listener_;
   net::signal_set end_signals_;
   net::steady_timer drain_timer_;
   std::chrono::steady_clock::time_point drain_end_{};

@@ -214,7 +214,7 @@ class Start(unittest.TestCase):
             self.fails(*model, "--api-key-file", "/dev/null", words=["holds no key"])
             self.fails(*model, "--tls-cert", "x", words=["--tls-key"])
             config = pathlib.Path(folder) / "config.toml"
-            for text, words in (("prot = 1\n", ["--prot"]), ("[serve]\nport = 1\n", ["section"]), ("port = 99999\n", ["--port"])):
+            for text, words in (("prot = 1\n", ["line 1", '"prot"', '"port"']), ("[serve]\nport = 1\n", ["section"]), ("port = 99999\n", ["--port"])):
                 config.write_text(text)
                 self.fails(*model, "--config", config, words=words)
             self.fails(*model, "--config", "/nothing", words=["--config /nothing"])

@@ -53,6 +53,13 @@ std::shared_ptr<net::ssl::context> make_tls(const ListenerOptions& options) {
   return tls;
 }
 
+void check_bound(const error_code& error, const ListenerOptions& options) {
+  const bool is_taken = error == net::error::address_in_use;
+  HEDDLE_CHECK(!error, "cannot listen on ", options.host, " port ", options.port, ": ",
+               error.message(),
+               is_taken ? "; end what listens there, or choose another --port" : "");
+}
+
 }  // namespace
 
 struct Listener::State : std::enable_shared_from_this<State> {
@@ -136,9 +143,7 @@ Listener::Listener(net::io_context& io, const ListenerOptions& options,
   acceptor.open(endpoint.protocol());
   acceptor.set_option(net::socket_base::reuse_address(true));
   acceptor.bind(endpoint, error);
-  HEDDLE_CHECK(!error, "cannot listen on ", options.host, " port ", options.port, ": ",
-               error.message());
-  acceptor.listen(net::socket_base::max_listen_connections);
+  check_bound(error, options);
 }
 
 Listener::~Listener() { stop(); }
@@ -146,6 +151,12 @@ Listener::~Listener() { stop(); }
 int Listener::port() const { return state_->acceptor.local_endpoint().port(); }
 bool Listener::is_stopped() const { return state_->shared->is_stopping; }
 int Listener::num_connections() const { return state_->shared->num_open; }
+
+void Listener::listen() {
+  error_code error;
+  state_->acceptor.listen(net::socket_base::max_listen_connections, error);
+  check_bound(error, state_->options);
+}
 
 void Listener::start() { state_->start(); }
 

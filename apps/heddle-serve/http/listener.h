@@ -28,8 +28,9 @@ struct ListenerOptions {
 /// connection; what lies in `buffers` in all is bounded, and more gets 503.
 class Listener {
  public:
-  /// Binds the address. Throws Error where it is no address, is taken, a file is no certificate or
-  /// key, or the process may have too few file descriptors for the connections.
+  /// Binds the address; clients are refused until `listen`. Throws Error where it is no address, is
+  /// taken, a file is no certificate or key, or the process may have too few file descriptors for
+  /// the connections.
   Listener(boost::asio::io_context& io, const ListenerOptions& options,
            std::shared_ptr<Buffers> buffers, HeadCheck check, Handler handler);
   ~Listener();
@@ -37,6 +38,10 @@ class Listener {
   [[nodiscard]] int port() const;
   [[nodiscard]] int num_connections() const;
   [[nodiscard]] bool is_stopped() const;
+  /// From here on clients connect, and wait for `start`. Throws Error where another program listens
+  /// there by now.
+  void listen();
+  /// Begins to serve them.
   void start();
   /// No new connections; those that are idle end, others when their request is answered.
   void stop();
