@@ -52,7 +52,7 @@ struct Server::State {
         buffers_(std::make_shared<Buffers>(options.max_buffered)),
         listener_(
             io_, listener_options(options), buffers_,
-            [this](const HttpRequest& head) { return access_.check(head); },
+            [this](const HttpRequest& head) { return routes_.refuse_head(head); },
             [this](const HttpRequest& request, Responder& responder) {
               return routes_.handle(request, responder, reserve_.refill());
             }),

@@ -73,6 +73,15 @@ class Server:
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(") ", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def log_line(self, pattern):
+        """The first line of the log that matches, which is written after the response; the test fails where none comes."""
+        deadline = time.monotonic() + 10
+        while not (found := re.search(rf"^.*{pattern}.*$", self.log.read_text(), re.MULTILINE)):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no line matches {pattern}: {self.log.read_text()}")
+            time.sleep(0.01)
+        return found[0]
+
     def connect(self, timeout=60):
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 

@@ -50,6 +50,9 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
         look_(stream_.get_executor()),
         held_(*context_->buffers, [this] { give_up(); }) {
     close_ = [this] { close(); };
+    error_code unknown;
+    const auto peer = beast::get_lowest_layer(stream_).socket().remote_endpoint(unknown);
+    if (!unknown) client_ = peer.address().to_string();
     context_->open.insert(&close_);
     ++context_->num_open;
   }
@@ -88,7 +91,14 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     forget_body();
     return body;
   }
-  void set_headers(Headers headers) override { headers_ = std::move(headers); }
+  void set_header(const std::string& name, std::string value) override {
+    const auto place = std::ranges::find(headers_, name, &Headers::value_type::first);
+    if (place != headers_.end()) {
+      place->second = std::move(value);
+    } else {
+      headers_.emplace_back(name, std::move(value));
+    }
+  }
 
   net::awaitable<void> send(HttpResponse response) override {
     has_response_ = true;
@@ -340,6 +350,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
     if (error) co_return co_await refuse(error, {});
     is_head_ = parser.get().method() == http::verb::head;
     request_ = head_of(parser);
+    request_.client = client_;
     if (context_->takes_large_body(request_)) limit_ = context_->large_body;
     if (!limit_body(parser, limit_)) {
       co_return co_await refuse(http::make_error_code(http::error::body_limit), request_.path);
@@ -411,6 +422,7 @@ class Connection final : public Responder, public std::enable_shared_from_this<C
   HttpRequest request_;
   BodyLimit limit_;  // of its body
   Buffers::Holder held_;
+  std::string client_;  // its address
   Headers headers_;
   std::function<void()> gone_, close_;
   unsigned version_ = 11;

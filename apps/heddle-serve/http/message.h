@@ -25,6 +25,7 @@ struct HttpRequest {
   std::string method, path, query;
   Headers headers{};
   std::string body{};
+  std::string client{};  // the address that the connection comes from; empty: it is not known
 
   /// The header's value, whatever its letters' case; empty: it is not there.
   [[nodiscard]] std::string_view header(std::string_view name) const;

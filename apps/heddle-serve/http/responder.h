@@ -23,8 +23,9 @@ class Responder {
   virtual void forget_body() = 0;
   /// The request's body, which the request then has no more.
   [[nodiscard]] virtual std::string take_body() = 0;
-  /// Headers that the response has in addition to its own.
-  virtual void set_headers(Headers headers) = 0;
+  /// A header that the response has in addition to its own, in place of an earlier one of that
+  /// name.
+  virtual void set_header(const std::string& name, std::string value) = 0;
   virtual boost::asio::awaitable<void> send(HttpResponse response) = 0;
   /// A response whose body comes in pieces: begin, write as often as needed, end.
   virtual boost::asio::awaitable<void> begin(const HttpResponse& head) = 0;

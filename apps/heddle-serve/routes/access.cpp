@@ -86,7 +86,7 @@ Headers Access::cors_headers(const HttpRequest& head) const {
   const std::string origin(head.header("Origin"));
   if (origin.empty() || !is_cors_origin(origin)) return {};
   return {{"Access-Control-Allow-Origin", origin},
-          {"Access-Control-Expose-Headers", "X-Heddle-Ignored, Retry-After"},
+          {"Access-Control-Expose-Headers", "X-Heddle-Ignored, X-Request-Id, Retry-After"},
           {"Vary", "Origin"}};
 }
 

@@ -4,14 +4,20 @@
 
 #include "api/answer_form.h"
 #include "http/responder.h"
+#include "routes/request_ids.h"
 #include "service/service.h"
 
 namespace heddle::serve {
 
 /// What the log has of a request; never its text.
 struct RequestLog {
-  std::string route{}, id{}, adapter{}, outcome{};
-  std::string key{};  // the name of its holder; empty: the request has no key
+  std::string route{}, outcome{};
+  std::string id{};          // of the answer: the body's request_id, or else request_id
+  std::string request_id{};  // of X-Request-Id
+  std::string adapter{};     // adapter_of; empty: it is not known yet
+  std::string key{};         // the name of its holder; empty: the request has no key
+  std::string client{};      // its address
+  TraceParent parent{};
   unsigned status = 200;
   int64_t prompt_tokens = 0, answer_tokens = 0;
   RequestTimes times{};

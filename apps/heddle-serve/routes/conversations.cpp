@@ -43,7 +43,7 @@ net::awaitable<void> Routes::responses(const HttpRequest& request, Responder& re
   responder.forget_body();
   co_await resolve(request, generation, log);
   co_await render_prompt(generation, responses_names());
-  name_ignored(request, generation, responder);
+  name_ignored(generation, responder);
   asked.generation = generation;
   const std::string id = response_id();
   OnResponse on_end;
@@ -91,8 +91,8 @@ net::awaitable<void> Routes::messages(const HttpRequest& request, Responder& res
   if (asked.wants_thoughts && !generation.parser.finds_reasoning) {
     generation.ignored.emplace_back("thinking");  // the model does not think aloud
   }
-  const std::string request_id = "req_" + plain_id(log.id);
-  name_ignored(request, generation, responder, request_id);
+  responder.set_header("Request-Id", "req_" + plain_id(log.id));
+  name_ignored(generation, responder);
   asked.generation = generation;
   const std::string model = service_.names().answer_name(generation.choice);
   const auto form = messages_form(std::move(asked), "msg_" + log.id, model);
@@ -102,7 +102,7 @@ net::awaitable<void> Routes::messages(const HttpRequest& request, Responder& res
 net::awaitable<HttpResponse> Routes::count_tokens(const HttpRequest& http, Responder& responder) {
   const auto read = [&] { return read_count_request(http.body, service_.options()).generation; };
   Generation generation = co_await read_body(http.body, read);
-  name_ignored(http, generation, responder);
+  name_ignored(generation, responder);
   Request& request = generation.prompts.front();
   RequestLog unused;
   co_await resolve(http, generation, unused);

@@ -50,7 +50,13 @@ void write_log(const RequestLog& log) {
                   {"id", app::shown(log.id)},
                   {"status", log.status},
                   {"outcome", log.outcome}};
+  if (log.request_id != log.id) line["request_id"] = log.request_id;
+  if (!log.client.empty()) line["client"] = log.client;
   if (!log.key.empty()) line["key"] = log.key;
+  if (!log.parent.trace_id.empty()) {
+    line["trace_id"] = log.parent.trace_id;
+    line["parent_id"] = log.parent.parent_id;
+  }
   if (log.times.end > 0) {
     line["adapter"] = app::shown(log.adapter);
     line["prompt_tokens"] = log.prompt_tokens;

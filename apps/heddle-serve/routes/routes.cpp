@@ -1,7 +1,6 @@
 #include "routes/routes.h"
 
 #include <algorithm>
-#include <random>
 
 #include <boost/system/system_error.hpp>
 
@@ -19,20 +18,14 @@
 #include "routes/adapters.h"
 #include "routes/log_line.h"
 #include "routes/page.h"
+#include "routes/request_ids.h"
 #include "service/conversation.h"
+#include "service/shares.h"
 
 namespace heddle::serve {
 namespace {
 
 namespace net = boost::asio;
-
-std::string random_id() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string id;
-  for (int i = 0; i < 24; ++i) id += kDigits[random() & 15];
-  return id;
-}
 
 /// The names of fields as a header holds them: what is no letter, digit or sign of a name is '?'.
 std::string header_list(const std::vector<std::string>& names) {
@@ -104,11 +97,42 @@ JsonObject token_list(const std::vector<int32_t>& ids, const TokenTexts& texts, 
 
 }  // namespace
 
+RequestLog Routes::log_of(const HttpRequest& head) const {
+  const std::string id = request_id_of(head);
+  RequestLog log{.route = head.path, .id = id, .request_id = id, .client = head.client};
+  log.parent = trace_parent_of(head.header("traceparent"));
+  if (const KeyHolder* const holder = access_.holder_of(head)) log.key = holder->name;
+  return log;
+}
+
+void Routes::end(const HttpRequest& request, const RequestLog& log) {
+  service_.metrics().count_request({.route = label_of(request),
+                                    .status = log.status,
+                                    .times = log.times,
+                                    .adapter = log.adapter,
+                                    .key = log.key,
+                                    .prompt_tokens = log.prompt_tokens,
+                                    .answer_tokens = log.answer_tokens});
+  write_log(log);
+}
+
+std::optional<HttpResponse> Routes::refuse_head(const HttpRequest& head) {
+  std::optional<HttpResponse> response = access_.check(head);
+  if (!response) return response;
+  RequestLog log = log_of(head);
+  response->headers.emplace_back(kRequestIdHeader, log.request_id);
+  if (response->status < 400) return response;  // a preflight
+  log.status = response->status;
+  log.outcome = "refused";
+  end(head, log);
+  return response;
+}
+
 net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& responder,
                                     bool has_reserve) {
-  RequestLog log{.route = request.path, .id = random_id()};
-  if (const KeyHolder* const holder = access_.holder_of(request)) log.key = holder->name;
-  responder.set_headers(access_.cors_headers(request));
+  RequestLog log = log_of(request);
+  for (auto& [name, value] : access_.cors_headers(request)) responder.set_header(name, value);
+  responder.set_header(kRequestIdHeader, log.request_id);
   std::optional<ApiError> failure;
   try {
     if (!has_reserve) throw unavailable("out of memory");
@@ -134,19 +158,12 @@ net::awaitable<void> Routes::handle(const HttpRequest& request, Responder& respo
         is_lorax_route(request) ? lorax_error(*failure) : error_for(request.path, *failure);
     co_await responder.send(std::move(response));
   }
-  service_.metrics().count_request(label_of(request), log.status, log.times);
-  write_log(log);
+  end(request, log);
 }
 
-void Routes::name_ignored(const HttpRequest& request, const Generation& generation,
-                          Responder& responder, const std::string& request_id) {
-  if (generation.ignored.empty() && request_id.empty()) return;
-  Headers headers = access_.cors_headers(request);
-  if (!request_id.empty()) headers.emplace_back("Request-Id", request_id);
-  if (!generation.ignored.empty()) {
-    headers.emplace_back("X-Heddle-Ignored", header_list(generation.ignored));
-  }
-  responder.set_headers(std::move(headers));
+void Routes::name_ignored(const Generation& generation, Responder& responder) {
+  if (generation.ignored.empty()) return;
+  responder.set_header("X-Heddle-Ignored", header_list(generation.ignored));
 }
 
 net::awaitable<void> Routes::resolve(const HttpRequest& http, Generation& generation,
@@ -163,8 +180,7 @@ net::awaitable<void> Routes::resolve(const HttpRequest& http, Generation& genera
     service_.names().resolve(generation.choice, request);
     set_share(service_.options(), holder, request);
   }
-  const Request& first = generation.prompts.front();
-  log.adapter = first.adapters.empty() ? first.adapter : "several";
+  log.adapter = adapter_of(generation.prompts.front());
 }
 
 /// What the template of the model or its adapter makes of the conversation, and says of the answer.
@@ -204,12 +220,12 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
                    : read_completion(request.body, service_.options());
   };
   Generation generation = co_await read_body(request.body, read);
-  name_ignored(request, generation, responder);
+  name_ignored(generation, responder);
   responder.forget_body();
   co_await resolve(request, generation, log);
   if (is_chat) {
     co_await render_prompt(generation);
-    name_ignored(request, generation, responder);
+    name_ignored(generation, responder);
   }
   co_await cut_echoed(generation);
   const std::string model = service_.names().answer_name(generation.choice);
@@ -222,7 +238,7 @@ net::awaitable<void> Routes::lorax(const HttpRequest& request, Responder& respon
                                    RequestLog& log) {
   const auto read = [&] { return read_lorax(request.body, service_.options()); };
   LoraxGeneration lorax = co_await read_body(request.body, read);
-  name_ignored(request, lorax.generation, responder);
+  name_ignored(lorax.generation, responder);
   responder.forget_body();
   if (request.path == "/generate_stream") lorax.generation.stream = true;
   if (request.path == "/generate") lorax.generation.stream = false;
@@ -235,7 +251,7 @@ net::awaitable<void> Routes::lorax(const HttpRequest& request, Responder& respon
 net::awaitable<HttpResponse> Routes::tokenize(const HttpRequest& http, Responder& responder) {
   const auto read = [&] { return read_tokenize(http.body, service_.options()); };
   TokenizeCall call = co_await read_body(http.body, read);
-  name_ignored(http, call.generation, responder);
+  name_ignored(call.generation, responder);
   Request& request = call.generation.prompts.front();
   co_await service_.fetch_adapters(call.generation.choice);
   service_.names().resolve(call.generation.choice, request);
@@ -253,7 +269,7 @@ net::awaitable<HttpResponse> Routes::tokenize(const HttpRequest& http, Responder
 net::awaitable<HttpResponse> Routes::detokenize(const HttpRequest& http, Responder& responder) {
   const auto read = [&] { return read_detokenize(http.body, service_.options()); };
   Generation generation = co_await read_body(http.body, read);
-  name_ignored(http, generation, responder);
+  name_ignored(generation, responder);
   Request& request = generation.prompts.front();
   co_await service_.fetch_adapters(generation.choice);
   service_.names().resolve(generation.choice, request);

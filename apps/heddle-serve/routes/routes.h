@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "api/translation.h"
 #include "http/responder.h"
@@ -21,6 +22,9 @@ class Routes {
         num_connections_(std::move(num_connections)),
         store_(service.options().response_store, service.options().response_store_bytes) {}
 
+  /// The response to a request that Access refuses by its head, which is logged and counted, or to
+  /// a preflight of CORS; nothing: it may go on.
+  [[nodiscard]] std::optional<HttpResponse> refuse_head(const HttpRequest& head);
   /// Answers a request whose head Access has let pass, and writes its line of the log. Without the
   /// reserve of memory it is refused.
   boost::asio::awaitable<void> handle(const HttpRequest& request, Responder& responder,
@@ -29,6 +33,8 @@ class Routes {
  private:
   using IsKnown = boost::asio::awaitable<bool>;  // whether there is such a route
 
+  [[nodiscard]] RequestLog log_of(const HttpRequest& head) const;
+  void end(const HttpRequest& request, const RequestLog& log);
   IsKnown route(const HttpRequest& request, Responder& responder, RequestLog& log);
   boost::asio::awaitable<HttpResponse> answer_admin(const HttpRequest& request,
                                                     const RouteMatch& match, Responder& responder);
@@ -62,10 +68,8 @@ class Routes {
   [[nodiscard]] HttpResponse health() const;
   boost::asio::awaitable<void> cut_echoed(Generation& generation);
   boost::asio::awaitable<void> render_prompt(Generation& generation, FieldNames names = {});
-  /// The header with the fields that are accepted and have no effect, and that with the request's
-  /// id where it is given.
-  void name_ignored(const HttpRequest& request, const Generation& generation, Responder& responder,
-                    const std::string& request_id = {});
+  /// The header with the fields that are accepted and have no effect.
+  static void name_ignored(const Generation& generation, Responder& responder);
   /// Which adapters the request has, which are fetched where they may be, and whose share of the
   /// engine it takes.
   boost::asio::awaitable<void> resolve(const HttpRequest& http, Generation& generation,

@@ -27,7 +27,7 @@ net::awaitable<void> Routes::values(const HttpRequest& request, Responder& respo
                                     RequestLog& log, Route route) {
   const auto read = [&] { return read_call(route, request, service_.options()); };
   ValuesCall call = co_await read_body(request.body, read);
-  name_ignored(request, call.generation, responder);
+  name_ignored(call.generation, responder);
   responder.forget_body();
   co_await resolve(request, call.generation, log);
   if (call.prepare) {

@@ -1,7 +1,6 @@
 #include "service/metrics.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include <prometheus/counter.h>
@@ -9,6 +8,11 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
+
+#include "heddle/config.h"
+
+#include "service/label_names.h"
+#include "service/process_use.h"
 
 namespace heddle::serve {
 namespace {
@@ -19,7 +23,10 @@ using prometheus::Gauge;
 using prometheus::Histogram;
 using Buckets = Histogram::BucketBoundaries;
 
-constexpr size_t kMostAdapterLabels = 1000;  // more adapters are counted as one, "other"
+// Names that are labels, before the rest is "other".
+constexpr size_t kMostAdapters = 1000;
+constexpr size_t kMostTimedAdapters = 100;  // each has some 40 lines
+constexpr size_t kMostKeys = 200;
 
 const Buckets kFirstToken{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,
                           0.75,  1,     2.5,  5,    7.5,  10,   20,   40,  80};
@@ -27,6 +34,11 @@ const Buckets kTokenGap{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.1
                         0.2,   0.3,    0.4,   0.5,  0.75,  1,    2.5,   5};
 const Buckets kWhole{0.05, 0.1, 0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,
                      10,   15,  20,  30,  40,  50, 60,  120, 240};
+
+// Of each adapter; every bound is one of the two above.
+const Buckets kAdapterFirstToken{0.01, 0.02, 0.04, 0.06, 0.1, 0.25, 0.5,
+                                 0.75, 1,    2.5,  5,    10,  20,   40};
+const Buckets kAdapterWhole{0.1, 0.3, 0.5, 1, 1.5, 2.5, 5, 10, 15, 20, 30, 60, 120, 240};
 
 constexpr const char* kPagesHelp =
     "Pages of the KV cache: in use by rows, free with what the prefix cache has, and otherwise "
@@ -44,20 +56,40 @@ struct Metrics::State {
            {"enable_prefix_caching", options.prefix_cache ? "True" : "False"},
            {"num_gpu_blocks", std::to_string(num_pages)}})
         .Set(1);
+    gauge("heddle:build_info", "1, of the version that runs",
+          {{"version", kVersion}, {"device", options.device}})
+        .Set(1);
   }
 
   Labels with(Labels more) const {
     more.insert(base.begin(), base.end());
     return more;
   }
+  Family<Gauge>& gauges(const std::string& name, const std::string& help) {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+  }
+  Family<Counter>& counters(const std::string& name, const std::string& help) {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+  }
+  Family<Histogram>& histograms(const std::string& name, const std::string& help) {
+    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
+  }
   Gauge& gauge(const std::string& name, const std::string& help, const Labels& labels = {}) {
-    return prometheus::BuildGauge().Name(name).Help(help).Register(registry).Add(with(labels));
+    return gauges(name, help).Add(with(labels));
   }
   Counter& counter(const std::string& name, const std::string& help, const Labels& labels = {}) {
-    return prometheus::BuildCounter().Name(name).Help(help).Register(registry).Add(with(labels));
+    return counters(name, help).Add(with(labels));
   }
   Histogram& histogram(const std::string& name, const std::string& help, const Buckets& buckets) {
-    return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(base, buckets);
+    return histograms(name, help).Add(base, buckets);
+  }
+  void show(const ProcessUse& use) {
+    raise_to(cpu_seconds, use.cpu_seconds);
+    start_time.Set(use.start_time);
+    resident_bytes.Set(static_cast<double>(use.resident_bytes));
+    virtual_bytes.Set(static_cast<double>(use.virtual_bytes));
+    open_files.Set(static_cast<double>(use.num_open_files));
+    max_open_files.Set(static_cast<double>(use.max_open_files));
   }
   void show(const std::string& tenant, const TenantUse& use) {
     const Labels of_tenant = with({{"tenant", tenant}});
@@ -105,35 +137,32 @@ struct Metrics::State {
                                 "From a row's submission to its place in the batch", kWhole);
   Histogram& whole = histogram("vllm:e2e_request_latency_seconds",
                                "From a request's arrival to the end of its answer", kWhole);
-  Family<Gauge>& lora_info = prometheus::BuildGauge()
-                                 .Name("vllm:lora_requests_info")
-                                 .Help("Adapters of running and waiting rows")
-                                 .Register(registry);
-  Family<Counter>& finished = prometheus::BuildCounter()
-                                  .Name("vllm:request_success_total")
-                                  .Help("Answers by the reason of their end")
-                                  .Register(registry);
-  Family<Counter>& requests = prometheus::BuildCounter()
-                                  .Name("heddle:requests_total")
-                                  .Help("Requests by route and status")
-                                  .Register(registry);
-  Family<Counter>& of_adapter = prometheus::BuildCounter()
-                                    .Name("heddle:adapter_tokens_total")
-                                    .Help("Tokens of answers by adapter")
-                                    .Register(registry);
-  Family<Gauge>& tenant_waiting = prometheus::BuildGauge()
-                                      .Name("heddle:tenant_requests_waiting")
-                                      .Help("Rows that wait, by key or adapter (--fairness)")
-                                      .Register(registry);
-  Family<Gauge>& tenant_running = prometheus::BuildGauge()
-                                      .Name("heddle:tenant_requests_running")
-                                      .Help("Rows in the batch, by key or adapter (--fairness)")
-                                      .Register(registry);
+  Family<Gauge>& lora_info =
+      gauges("vllm:lora_requests_info", "Adapters of running and waiting rows");
+  Family<Counter>& finished =
+      counters("vllm:request_success_total", "Answers by the reason of their end");
+  Family<Counter>& requests = counters("heddle:requests_total", "Requests by route and status");
+  Family<Counter>& of_adapter =
+      counters("heddle:adapter_tokens_total", "Tokens of answers by adapter");
+  Family<Counter>& adapter_requests =
+      counters("heddle:adapter_requests_total", "Requests by adapter and status");
+  Family<Histogram>& adapter_first_token =
+      histograms("heddle:adapter_time_to_first_token_seconds",
+                 "From a request's arrival to its first token, by adapter");
+  Family<Histogram>& adapter_whole =
+      histograms("heddle:adapter_e2e_request_latency_seconds",
+                 "From a request's arrival to the end of its answer, by adapter");
+  Family<Counter>& key_requests =
+      counters("heddle:key_requests_total", "Requests by the name of their key and status");
+  Family<Counter>& key_tokens =
+      counters("heddle:key_tokens_total", "Tokens of prompts and answers by the name of their key");
+  Family<Gauge>& tenant_waiting =
+      gauges("heddle:tenant_requests_waiting", "Rows that wait, by key or adapter (--fairness)");
+  Family<Gauge>& tenant_running =
+      gauges("heddle:tenant_requests_running", "Rows in the batch, by key or adapter (--fairness)");
   Family<Counter>& tenant_tokens =
-      prometheus::BuildCounter()
-          .Name("heddle:tenant_tokens_total")
-          .Help("Tokens of prompts and answers, by key or adapter (--fairness)")
-          .Register(registry);
+      counters("heddle:tenant_tokens_total",
+               "Tokens of prompts and answers, by key or adapter (--fairness)");
   Gauge& adapters = gauge("heddle:adapters_in_memory", "Adapters whose weights are in memory");
   Gauge& adapter_bytes = gauge("heddle:adapter_bytes", "Bytes of adapters in memory");
   Counter& adapter_loads = counter("heddle:adapter_loads_total", "Adapters loaded into memory");
@@ -163,7 +192,19 @@ struct Metrics::State {
   Gauge& fetching = gauge("heddle:adapter_downloads_in_flight", "Downloads of adapters");
   Gauge& cache_bytes =
       gauge("heddle:adapter_cache_bytes", "Bytes of --adapter-cache, those to come included");
-  std::set<std::string> seen_adapters;
+  // Of the process, whose metrics have the names that all programs give them, and no label.
+  Counter& cpu_seconds =
+      counters("process_cpu_seconds_total", "CPU time of the process, user and system, in seconds")
+          .Add({});
+  Gauge& start_time =
+      gauges("process_start_time_seconds", "When the process started, seconds since 1970").Add({});
+  Gauge& resident_bytes =
+      gauges("process_resident_memory_bytes", "Resident memory of the process").Add({});
+  Gauge& virtual_bytes =
+      gauges("process_virtual_memory_bytes", "Address space of the process").Add({});
+  Gauge& open_files = gauges("process_open_fds", "Open file descriptors").Add({});
+  Gauge& max_open_files = gauges("process_max_fds", "Maximum number of these").Add({});
+  LabelNames adapter_names{kMostAdapters}, timed_adapters{kMostTimedAdapters}, key_names{kMostKeys};
   Gauge* lora_now = nullptr;
 };
 
@@ -182,24 +223,34 @@ void Metrics::count_answer(const Completion& answer, const std::string& adapter)
   s.generation_tokens.Increment(static_cast<double>(answer.token_ids.size()));
   s.queued.Observe(answer.wait_seconds);
   s.finished.Add(s.with({{"finished_reason", name(answer.finish_reason)}})).Increment();
-  std::string label = adapter;
-  if (!s.seen_adapters.contains(label)) {
-    if (s.seen_adapters.size() < kMostAdapterLabels) {
-      s.seen_adapters.insert(label);
-    } else {
-      label = "other";
-    }
-  }
-  s.of_adapter.Add(s.with({{"adapter", label}}))
+  s.of_adapter.Add(s.with({{"adapter", s.adapter_names.label_of(adapter)}}))
       .Increment(static_cast<double>(answer.token_ids.size()));
 }
 
-void Metrics::count_request(const char* route, unsigned status, const RequestTimes& times) {
+void Metrics::count_request(const EndedRequest& request) {
   State& s = *state_;
-  s.requests.Add(s.with({{"route", route}, {"status", std::to_string(status)}})).Increment();
-  if (times.first_token >= 0) {
-    s.first_token.Observe(times.first_token);
-    s.whole.Observe(times.end);
+  const std::string status = std::to_string(request.status);
+  s.requests.Add(s.with({{"route", request.route}, {"status", status}})).Increment();
+  const bool has_times = request.times.first_token >= 0;
+  if (has_times) {
+    s.first_token.Observe(request.times.first_token);
+    s.whole.Observe(request.times.end);
+  }
+  if (!request.adapter.empty()) {
+    const std::string adapter = s.adapter_names.label_of(request.adapter);
+    s.adapter_requests.Add(s.with({{"adapter", adapter}, {"status", status}})).Increment();
+  }
+  if (!request.adapter.empty() && has_times) {
+    const State::Labels adapter = s.with({{"adapter", s.timed_adapters.label_of(request.adapter)}});
+    s.adapter_first_token.Add(adapter, kAdapterFirstToken).Observe(request.times.first_token);
+    s.adapter_whole.Add(adapter, kAdapterWhole).Observe(request.times.end);
+  }
+  if (request.key.empty()) return;
+  const std::string key = s.key_names.label_of(request.key);
+  s.key_requests.Add(s.with({{"key", key}, {"status", status}})).Increment();
+  for (const auto& [kind, count] :
+       {std::pair("prompt", request.prompt_tokens), {"answer", request.answer_tokens}}) {
+    s.key_tokens.Add(s.with({{"key", key}, {"kind", kind}})).Increment(static_cast<double>(count));
   }
 }
 
@@ -242,6 +293,7 @@ std::string Metrics::text(const Now& now) {
   State::raise_to(s.graphs, static_cast<double>(now.stats.graphs));
   State::raise_to(s.graph_seconds, now.stats.graph_seconds);
   for (const auto& [tenant, use] : now.tenants) s.show(tenant, use);
+  s.show(process_use());
   if (s.lora_now != nullptr) s.lora_info.Remove(s.lora_now);
   s.lora_now = &s.lora_info.Add(s.with({{"max_lora", s.max_lora},
                                         {"running_lora_adapters", now.running_adapters},

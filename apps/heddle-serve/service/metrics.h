@@ -16,6 +16,16 @@ struct RequestTimes {
   double first_token = -1, end = 0;
 };
 
+/// A request that has ended, for those that are counted.
+struct EndedRequest {
+  const char* route = "";
+  unsigned status = 200;
+  RequestTimes times{};
+  std::string adapter{};  // adapter_of; empty: it came to none
+  std::string key{};      // the name of its holder; empty: it had none
+  int64_t prompt_tokens = 0, answer_tokens = 0;
+};
+
 /// What Prometheus reads at /metrics, under the names that vLLM has, and heddle's own. Of the
 /// thread of the network.
 class Metrics {
@@ -23,10 +33,9 @@ class Metrics {
   Metrics(const EngineOptions& options, int64_t num_pages, const std::string& model_name);
   ~Metrics();
 
-  /// A row has ended.
+  /// A row with this adapter_of has ended.
   void count_answer(const Completion& answer, const std::string& adapter);
-  /// A request has ended with this status.
-  void count_request(const char* route, unsigned status, const RequestTimes& times);
+  void count_request(const EndedRequest& request);
   void observe_token_gap(double seconds);
 
   /// The state of the engine now, and which adapters its requests have.

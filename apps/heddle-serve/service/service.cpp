@@ -20,13 +20,6 @@
 namespace heddle::serve {
 namespace {
 
-std::string adapter_of(const Request& request) {
-  if (request.adapters.empty()) return request.adapter;
-  std::string all;
-  for (const AdapterWeight& each : request.adapters) all += (all.empty() ? "" : "+") + each.name;
-  return all;
-}
-
 ServedNames::Base base_names(const app::ServeOptions& options, const ModelInfo& model) {
   ServedNames::Base base{.listed = options.served_names};
   const std::string usual = usual_name(model.path);
@@ -40,7 +33,7 @@ ServedNames::Base base_names(const app::ServeOptions& options, const ModelInfo& 
 std::string joined(const std::map<std::string, int64_t>& rows) {
   std::string names;
   for (const auto& [name, count] : rows) {
-    if (!name.empty() && count > 0) names += (names.empty() ? "" : ",") + name;
+    if (name != app::kBaseName && count > 0) names += (names.empty() ? "" : ",") + name;
   }
   return names;
 }
@@ -227,7 +220,7 @@ Metrics::Now Service::now() const {
   std::set<std::string> in_use;
   for (const auto* rows : {&running_, &waiting_}) {
     for (const auto& [name, count] : *rows) {
-      if (!name.empty()) in_use.insert(name);
+      if (name != app::kBaseName) in_use.insert(name);
     }
   }
   now.num_adapters_in_use = std::ssize(in_use);

@@ -63,7 +63,7 @@ class Service {
 
     struct Row {
       RequestId id = -1;      // -1: the engine does not know it yet
-      std::string adapter{};  // "sql"; of a list "sql+cron"; empty: the base model
+      std::string adapter{};  // adapter_of
       std::string tenant{};   // whose share of the engine it takes; empty: there are no shares
       bool has_begun = false, has_ended = false;
     };

@@ -13,6 +13,13 @@ std::string first_adapter(const Request& request) {
 
 }  // namespace
 
+std::string adapter_of(const Request& request) {
+  if (request.adapters.empty()) return first_adapter(request);
+  std::string all;
+  for (const AdapterWeight& each : request.adapters) all += (all.empty() ? "" : "+") + each.name;
+  return all;
+}
+
 void check_shares(const app::ServeOptions& options) {
   HEDDLE_CHECK(options.fairness != "key" || !options.api_key_file.empty(),
                "--fairness key: there are no keys to share by; name them with --api-key-file");

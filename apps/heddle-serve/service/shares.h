@@ -14,6 +14,10 @@ struct KeyHolder {
   double weight = 1;  // with --fairness key: its share
 };
 
+/// The adapter of a request, in logs and metrics: of a list "sql+cron", of the model without one
+/// "base".
+[[nodiscard]] std::string adapter_of(const Request& request);
+
 /// Throws Error where --fairness has nothing to share by, and where a weight has no effect.
 void check_shares(const app::ServeOptions& options);
 
