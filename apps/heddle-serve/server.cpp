@@ -10,9 +10,12 @@
 #include <boost/asio/steady_timer.hpp>
 #include <spdlog/spdlog.h>
 
+#include "heddle/core/error.h"
+
 #include "access_warnings.h"
 #include "http/buffers.h"
 #include "http/listener.h"
+#include "limits/limits_file.h"
 #include "memory.h"
 #include "open_model.h"
 #include "routes/access.h"
@@ -49,6 +52,7 @@ struct Server::State {
       : options_(options),
         reread_signal_(io_, SIGHUP),
         access_(options),
+        limits_(limits_of(options, access_)),
         buffers_(std::make_shared<Buffers>(options.max_buffered)),
         listener_(
             io_, listener_options(options), buffers_,
@@ -59,7 +63,7 @@ struct Server::State {
         fetched_(fetched_adapters(io_, options.fetch)),
         service_(io_, options, buffers_, std::move(fetched_), open(),
                  [this] { end_with_engine(); }),
-        routes_(service_, access_, [this] { return listener_.num_connections(); }),
+        routes_(service_, access_, limits_, [this] { return listener_.num_connections(); }),
         end_signals_(io_, SIGINT, SIGTERM),
         drain_timer_(io_) {
     listener_.listen();
@@ -83,6 +87,14 @@ struct Server::State {
       }
     }
     return service_.ended_by().empty() ? 0 : kExitFailed;
+  }
+
+  static RateLimits limits_of(const app::ServeOptions& options, const Access& access) {
+    if (options.limits_file.empty()) return {};
+    HEDDLE_CHECK(!access.api_keys().is_empty(),
+                 "--limits: there are no keys to limit; name them with --api-key-file");
+    return RateLimits(
+        read_limits(options.limits_file, access.api_keys().names(), access.admin_keys().names()));
   }
 
   static std::unique_ptr<FetchedAdapters> fetched_adapters(net::io_context& network,
@@ -173,6 +185,7 @@ struct Server::State {
   net::io_context io_{1};
   net::signal_set reread_signal_;  // first: one that comes while the model is loaded counts later
   Access access_;
+  RateLimits limits_;
   std::shared_ptr<Buffers> buffers_;          // rows of the engine's thread have it as well
   Listener listener_;                         // before the engine: a port in use is noticed first
   std::unique_ptr<FetchedAdapters> fetched_;  // before the engine, which looks into its folder

@@ -104,6 +104,7 @@ struct ServeOptions {
   std::vector<std::string> served_names;  // of the base model, the first in answers; empty: its own
   std::string tls_cert, tls_key;          // PEM files; empty: plain HTTP
   std::string api_key_file, admin_key_file;  // a key in each line; empty: none
+  std::string limits_file;                   // TOML, of what each key may do; empty: none
   std::vector<std::string> allowed_hosts;    // in addition to the bind address and localhost
   std::vector<std::string> cors_origins;     // "*": all
   bool ignore_unknown_fields = false;

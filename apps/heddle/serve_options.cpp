@@ -59,6 +59,9 @@ void add_access_options(CLI::App& command, ServeOptions& options) {
   group.value("--admin-key-file", options.admin_key_file, "FILE",
               "File of keys for loading and unloading adapters; without it these routes do not "
               "exist");
+  group.value("--limits", options.limits_file, "FILE",
+              "TOML file of what the names in --api-key-file may do: requests-per-minute, "
+              "tokens-per-minute, max-rows and adapters");
   group.list("--allowed-host", options.allowed_hosts, "NAME",
              "Name that the header Host may have in addition to the address and localhost; *: any; "
              "can be repeated");

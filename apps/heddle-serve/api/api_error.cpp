@@ -11,10 +11,10 @@ namespace {
 using files::Json;
 using files::JsonObject;
 
-constexpr const char* kRetrySeconds = "1";
-
 HttpResponse with_headers(HttpResponse response, const ApiError& error) {
-  if (error.status() == 429) response.headers.emplace_back("Retry-After", kRetrySeconds);
+  if (error.retry_seconds() > 0) {
+    response.headers.emplace_back("Retry-After", std::to_string(error.retry_seconds()));
+  }
   if (!error.methods().empty()) response.headers.emplace_back("Allow", error.methods());
   return response;
 }
@@ -51,7 +51,11 @@ ApiError method_not_allowed(const std::string& methods) {
   return error;
 }
 
-ApiError overloaded(const std::string& message) { return {429, "RateLimitError", message}; }
+ApiError overloaded(const std::string& message, int64_t retry_seconds) {
+  ApiError error(429, "RateLimitError", message);
+  error.retry_seconds_ = retry_seconds;
+  return error;
+}
 
 ApiError unavailable(const std::string& message) {
   return {503, "ServiceUnavailableError", message};

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
@@ -26,12 +27,16 @@ class ApiError : public std::runtime_error {
   [[nodiscard]] ApiError invalid_input(const std::string& message, const char* param);
   /// The methods that the route has instead; empty: it is not about that.
   [[nodiscard]] const std::string& methods() const { return methods_; }
+  /// After which the client may try again; 0: that is not known.
+  [[nodiscard]] int64_t retry_seconds() const { return retry_seconds_; }
 
  private:
   friend ApiError method_not_allowed(const std::string& methods);
+  friend ApiError overloaded(const std::string& message, int64_t retry_seconds);
 
   unsigned status_;
   std::string type_, param_, methods_;
+  int64_t retry_seconds_ = 0;
 };
 
 [[nodiscard]] ApiError bad_request(const std::string& message, const std::string& param = {});
@@ -42,7 +47,7 @@ class ApiError : public std::runtime_error {
 /// 405; `methods` as the header Allow lists them.
 [[nodiscard]] ApiError method_not_allowed(const std::string& methods);
 /// 429 with Retry-After.
-[[nodiscard]] ApiError overloaded(const std::string& message);
+[[nodiscard]] ApiError overloaded(const std::string& message, int64_t retry_seconds = 1);
 [[nodiscard]] ApiError unavailable(const std::string& message);
 /// What the engine has refused, or could not end.
 [[nodiscard]] ApiError engine_error(RequestError error, const std::string& message);

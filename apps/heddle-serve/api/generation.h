@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,18 @@ struct ModelChoice {
   std::map<std::string, fetch::AdapterLease> fetched{};
 };
 
+/// The names that it has of adapters or the base model.
+[[nodiscard]] inline std::vector<std::string> names_in(const ModelChoice& choice) {
+  if (choice.adapters.empty()) {
+    return {choice.adapter_id.empty() ? choice.model : choice.adapter_id};
+  }
+  std::vector<std::string> names;
+  for (const AdapterWeight& each : choice.adapters) names.push_back(each.name);
+  return names;
+}
+
+class KeyUse;
+
 /// A generation request of any of the APIs.
 struct Generation {
   ModelChoice choice{};
@@ -56,6 +69,9 @@ struct Generation {
   int64_t room = 0;
   std::string format_field{};          // the one that Request::format comes from; empty: none
   std::vector<std::string> ignored{};  // fields that are accepted and have no effect
+
+  /// What it takes of the limits of its key; null: there are none. Shared: forms keep copies.
+  std::shared_ptr<KeyUse> use{};
 
   // Of conversations:
   answers::ToolRequest tools{};  // those that the answer may call

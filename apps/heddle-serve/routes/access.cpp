@@ -86,7 +86,10 @@ Headers Access::cors_headers(const HttpRequest& head) const {
   const std::string origin(head.header("Origin"));
   if (origin.empty() || !is_cors_origin(origin)) return {};
   return {{"Access-Control-Allow-Origin", origin},
-          {"Access-Control-Expose-Headers", "X-Heddle-Ignored, X-Request-Id, Retry-After"},
+          {"Access-Control-Expose-Headers",
+           "X-Heddle-Ignored, X-Request-Id, Retry-After, x-ratelimit-limit-requests, "
+           "x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, "
+           "x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"},
           {"Vary", "Origin"}};
 }
 

@@ -25,6 +25,9 @@ class Access {
   [[nodiscard]] bool has_admin() const { return !admin_keys_.is_empty(); }
   /// Whose key the request brings, one of --api-key-file or else an admin's; null: none's.
   [[nodiscard]] const KeyHolder* holder_of(const HttpRequest& head) const;
+  /// The files of keys.
+  [[nodiscard]] const KeyFile& api_keys() const { return api_keys_; }
+  [[nodiscard]] const KeyFile& admin_keys() const { return admin_keys_; }
   /// What stands for the key that the request brings, if it does: equal keys have one.
   [[nodiscard]] static std::string owner_of(const HttpRequest& head);
 

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "limits/key_use.h"
+
 namespace heddle::serve {
 namespace {
 
@@ -44,7 +46,8 @@ class Run {
         log_(log),
         rows_(service.submit(generation)),
         completions_(rows_->rows.size()),
-        last_token_(rows_->rows.size()) {
+        last_token_(rows_->rows.size()),
+        charged_(rows_->rows.size()) {
     responder_.on_gone([events = rows_->events] { events->wake(); });
   }
 
@@ -125,6 +128,7 @@ class Run {
       }
       last_token_[i] = now;
     }
+    charge(i, event);
     if (has_failed) {
       failed_ = error_of(*event.completion, service_.names(), generation_);
     } else if (generation_.stream) {
@@ -137,6 +141,20 @@ class Run {
     log_.prompt_tokens += event.completion->prompt_tokens;
     rows_->count(row, *event.completion);
     completions_[i] = std::move(*event.completion);
+  }
+
+  /// Takes the row's tokens from the limits of its key: those that events bring, of which each has
+  /// at least one, and at the end what the answer has in all. A prompt counts once.
+  void charge(size_t i, const Event& event) {
+    if (generation_.use == nullptr) return;
+    const bool has_prompt = i % static_cast<size_t>(generation_.best_of) == 0;
+    const int64_t prompt = has_prompt ? event.prompt_tokens : 0;
+    const int64_t before = std::max(charged_[i], prompt);
+    const int64_t after = event.completion
+                              ? prompt + std::ssize(event.completion->token_ids)
+                              : before + std::max<int64_t>(std::ssize(event.tokens.ids), 1);
+    generation_.use->charge(after - charged_[i]);
+    charged_[i] = after;
   }
 
   /// The head of a stream is sent with its first bytes: a request that fails at once has a status.
@@ -163,6 +181,7 @@ class Run {
   std::unique_ptr<Service::Rows> rows_;
   std::vector<Completion> completions_;
   std::vector<Clock::time_point> last_token_;
+  std::vector<int64_t> charged_;  // tokens of each row
   size_t num_ended_ = 0;
   bool has_begun_ = false;
   std::optional<ApiError> failed_;

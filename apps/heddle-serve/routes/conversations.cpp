@@ -41,7 +41,7 @@ net::awaitable<void> Routes::responses(const HttpRequest& request, Responder& re
   ResponsesRequest asked = co_await read_body(request.body, read);
   Generation generation = asked.generation;
   responder.forget_body();
-  co_await resolve(request, generation, log);
+  co_await admit(request, generation, responder, log);
   co_await render_prompt(generation, responses_names());
   name_ignored(generation, responder);
   asked.generation = generation;
@@ -86,7 +86,7 @@ net::awaitable<void> Routes::messages(const HttpRequest& request, Responder& res
   MessagesRequest asked = co_await read_body(request.body, read);
   Generation generation = asked.generation;
   responder.forget_body();
-  co_await resolve(request, generation, log);
+  co_await admit(request, generation, responder, log);
   co_await render_prompt(generation, messages_names());
   if (asked.wants_thoughts && !generation.parser.finds_reasoning) {
     generation.ignored.emplace_back("thinking");  // the model does not think aloud

@@ -101,6 +101,15 @@ std::string KeyFile::refusal(const Key& added) const {
   return {};
 }
 
+std::vector<std::string> KeyFile::names() const {
+  std::vector<std::string> names;
+  for (const Key& each : keys_) names.push_back(each.holder.name);
+  std::ranges::sort(names);
+  const auto rest = std::ranges::unique(names);
+  names.erase(rest.begin(), rest.end());
+  return names;
+}
+
 const KeyHolder* KeyFile::find(std::string_view key) const {
   const Digest given = digest_of(key);
   const KeyHolder* found = nullptr;

@@ -20,6 +20,8 @@ class KeyFile {
   KeyFile(const std::string& path, const char* option, const std::string& unnamed);
 
   [[nodiscard]] bool is_empty() const { return keys_.empty(); }
+  /// The names of the holders, each once.
+  [[nodiscard]] std::vector<std::string> names() const;
   /// Null: it is none of the file's. In a time that does not depend on the keys.
   [[nodiscard]] const KeyHolder* find(std::string_view key) const;
 

@@ -222,7 +222,7 @@ net::awaitable<void> Routes::chat(const HttpRequest& request, Responder& respond
   Generation generation = co_await read_body(request.body, read);
   name_ignored(generation, responder);
   responder.forget_body();
-  co_await resolve(request, generation, log);
+  co_await admit(request, generation, responder, log);
   if (is_chat) {
     co_await render_prompt(generation);
     name_ignored(generation, responder);
@@ -242,7 +242,7 @@ net::awaitable<void> Routes::lorax(const HttpRequest& request, Responder& respon
   responder.forget_body();
   if (request.path == "/generate_stream") lorax.generation.stream = true;
   if (request.path == "/generate") lorax.generation.stream = false;
-  co_await resolve(request, lorax.generation, log);
+  co_await admit(request, lorax.generation, responder, log);
   co_await cut_echoed(lorax.generation);
   const auto form = lorax_form(lorax, request.path == "/");
   co_await answer(service_, lorax.generation, *form, responder, log);

@@ -5,6 +5,7 @@
 
 #include "api/translation.h"
 #include "http/responder.h"
+#include "limits/rate_limits.h"
 #include "responses/store.h"
 #include "routes/access.h"
 #include "routes/answer.h"
@@ -16,9 +17,11 @@ namespace heddle::serve {
 /// All routes of the server.
 class Routes {
  public:
-  Routes(Service& service, const Access& access, std::function<int()> num_connections)
+  Routes(Service& service, const Access& access, RateLimits& limits,
+         std::function<int()> num_connections)
       : service_(service),
         access_(access),
+        limits_(limits),
         num_connections_(std::move(num_connections)),
         store_(service.options().response_store, service.options().response_store_bytes) {}
 
@@ -70,6 +73,11 @@ class Routes {
   boost::asio::awaitable<void> render_prompt(Generation& generation, FieldNames names = {});
   /// The header with the fields that are accepted and have no effect.
   static void name_ignored(const Generation& generation, Responder& responder);
+  /// Resolves the request and takes from the limits of its key what it needs. Throws ApiError where
+  /// they do not let it pass.
+  boost::asio::awaitable<void> admit(const HttpRequest& http, Generation& generation,
+                                     Responder& responder, RequestLog& log);
+  void check_adapter(const std::string& key, const std::string& name) const;
   /// Which adapters the request has, which are fetched where they may be, and whose share of the
   /// engine it takes.
   boost::asio::awaitable<void> resolve(const HttpRequest& http, Generation& generation,
@@ -77,6 +85,7 @@ class Routes {
 
   Service& service_;
   const Access& access_;
+  RateLimits& limits_;
   std::function<int()> num_connections_;
   ResponseStore store_;
 };

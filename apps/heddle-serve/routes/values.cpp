@@ -29,7 +29,7 @@ net::awaitable<void> Routes::values(const HttpRequest& request, Responder& respo
   ValuesCall call = co_await read_body(request.body, read);
   name_ignored(call.generation, responder);
   responder.forget_body();
-  co_await resolve(request, call.generation, log);
+  co_await admit(request, call.generation, responder, log);
   if (call.prepare) {
     const auto prepare = [&] {
       call.prepare(service_.engine(), call.generation);

@@ -169,10 +169,7 @@ void Service::Rows::end(Row& row) {
 boost::asio::awaitable<void> Service::fetch_adapters(ModelChoice& choice) {
   const SourceChoice& from = choice.from;
   check_fetches(from);
-  std::vector<std::string> names{choice.adapter_id.empty() ? choice.model : choice.adapter_id};
-  if (!choice.adapters.empty()) names.clear();
-  for (const AdapterWeight& each : choice.adapters) names.push_back(each.name);
-  for (const std::string& name : names) {
+  for (const std::string& name : names_in(choice)) {
     if (fetched_ == nullptr || from.source == "local") break;
     if (!from.is_remote() && names_->knows(name)) continue;
     const std::optional<RemoteAdapter> adapter = fetched_->remote(name, from);
