@@ -1,5 +1,4 @@
-// The program heddle-serve, which `heddle serve` runs.
-#include <csignal>
+// The program heddle-serve, which `heddle serve` and `heddle run-batch` run.
 #include <exception>
 #include <string>
 #include <system_error>
@@ -11,6 +10,7 @@
 #include "heddle/config.h"
 #include "heddle/core/error.h"
 
+#include "batch/run_batch.h"
 #include "command_line.h"
 #include "config/config_file.h"
 #include "help/help_commands.h"
@@ -41,7 +41,12 @@ int run(int argc, char** argv) {
   } catch (const Error& error) {
     throw_error(error.code(), given.with_place(error.what()));
   }
-  HEDDLE_CHECK(app.got_subcommand("serve"), "heddle-serve is run by heddle serve");
+  if (app.got_subcommand("run-batch")) {
+    check_parsers(line.batch.serve);
+    app::complete_fetch(line.batch.serve);
+    return run_batch(line.batch);
+  }
+  HEDDLE_CHECK(app.got_subcommand("serve"), "heddle-serve is run by heddle serve and run-batch");
   check_parsers(line.serve);
   check_shares(line.serve);
   app::complete_fetch(line.serve);
@@ -53,7 +58,6 @@ int run(int argc, char** argv) {
 }  // namespace heddle::serve
 
 int main(int argc, char** argv) {
-  std::signal(SIGHUP, SIG_IGN);  // until the server has its handler
   spdlog::set_default_logger(spdlog::stderr_color_mt("heddle"));
   heddle::app::set_log_pattern("heddle: %*");
   try {

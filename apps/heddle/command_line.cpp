@@ -421,6 +421,7 @@ void declare_commands(CLI::App& app, CommandLine& line) {
   add_embed(app, line.embed);
   add_chat(app, line.chat);
   add_serve(app, line.serve);
+  add_run_batch(app, line.batch);
   add_pull(app, line.pull);
   add_inspect(app, line.inspect);
   add_demo(app, line.demo);

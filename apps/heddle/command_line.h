@@ -26,6 +26,7 @@ struct CommandLine {
   GenerateOptions embed;  // of texts, whose rows want numbers in place of answers
   ChatOptions chat;
   ServeOptions serve;
+  BatchOptions batch;
   PullOptions pull;
   DemoOptions demo;
   InspectOptions inspect;

@@ -29,10 +29,10 @@ constexpr int kExitFailed = 1, kExitWrongInput = 2;
 
 /// Becomes heddle-serve, which is in the folder of this program: it needs libraries that the rest
 /// does not. Returns only by an Error.
-[[noreturn]] void run_server_program(char** argv) {
+[[noreturn]] void run_server_program(char** argv, bool serves) {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string program = (self.parent_path() / "heddle-serve").string();
-  std::signal(SIGHUP, SIG_IGN);  // until the server has its handler
+  if (serves) std::signal(SIGHUP, SIG_IGN);  // until the server has its handler
   execv(program.c_str(), argv);
   throw_error(ErrorCode::kInvalidArgument, program, ": ", std::strerror(errno),
               "; build it with `make serve`");
@@ -60,7 +60,8 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("demo")) return demo(line.demo, argv[0]);
   if (app.got_subcommand("pull")) return pull(line.pull);
   if (app.got_subcommand("chat")) return chat(line.chat);
-  if (app.got_subcommand("serve")) run_server_program(argv);
+  const bool serves = app.got_subcommand("serve");
+  if (serves || app.got_subcommand("run-batch")) run_server_program(argv, serves);
   return generate(app.got_subcommand("embed") ? line.embed : line.generate);
 }
 

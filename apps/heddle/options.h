@@ -128,4 +128,11 @@ struct ServeOptions {
   std::string config;  // TOML file; read before the options are
 };
 
+/// The options of `heddle run-batch`.
+struct BatchOptions {
+  ServeOptions serve;  // but for those of network, keys and shares
+  std::string input, output;
+  bool quiet = false;
+};
+
 }  // namespace heddle::app

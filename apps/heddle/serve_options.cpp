@@ -67,10 +67,6 @@ void add_access_options(CLI::App& command, ServeOptions& options) {
              "can be repeated");
   group.list("--cors-origin", options.cors_origins, "ORIGIN",
              "Origin whose pages may use the server; *: all; can be repeated");
-  group.flag("--allow-request-templates", options.allow_request_templates,
-             "Lets requests bring a chat template of their own");
-  group.flag("--ignore-unknown-fields", options.ignore_unknown_fields,
-             "Ignores fields of requests that heddle does not know, instead of refusing them");
 }
 
 void add_fetch_options(CLI::App& command, FetchOptions& options) {
@@ -118,15 +114,17 @@ void add_parser_options(CLI::App& command, ServeOptions& options) {
       ->group("Answers");
 }
 
-void add_limit_options(CLI::App& command, ServeOptions& options) {
+void add_count(const OptionGroup& group, const char* name, int64_t& value, int64_t max,
+               const char* help) {
+  group.number(name, value, int64_t{0}, max, "N", help);
+}
+
+/// What one request may ask for.
+void add_request_limits(CLI::App& command, RequestLimits& limits) {
   const OptionGroup group(command, "Limits");
   const auto add = [&group](const char* name, int64_t& value, int64_t max, const char* help) {
-    group.number(name, value, int64_t{0}, max, "N", help);
+    add_count(group, name, value, max, help);
   };
-  RequestLimits& limits = options.limits;
-  add_size(group, "--max-body", limits.body_bytes, "8M", "Maximum size of a request's body");
-  add_size(group, "--max-adapter-body", limits.adapter_bytes, "256M",
-           "Maximum size of a body that brings an adapter's weights; needs room in --max-buffered");
   add("--max-messages", limits.messages, kMax, "Maximum number of messages in a conversation");
   add("--max-prompts", limits.prompts, kMax, "Maximum number of prompts in a completion request");
   add("--max-n", limits.n, 128, "Maximum number of answers to one prompt");
@@ -141,11 +139,20 @@ void add_limit_options(CLI::App& command, ServeOptions& options) {
              "model's generation_config.json may give it")
       ->default_str(std::to_string(kDefaultMaxTokens))
       ->check(CLI::Range(int64_t{0}, kMax));
-  add("--response-store", options.response_store, kMax,
-      "Responses of /v1/responses that are kept in memory for previous_response_id; 0: none");
+}
+
+void add_server_limits(CLI::App& command, ServeOptions& options) {
+  const OptionGroup group(command, "Limits");
+  RequestLimits& limits = options.limits;
+  add_size(group, "--max-body", limits.body_bytes, "8M", "Maximum size of a request's body");
+  add_size(group, "--max-adapter-body", limits.adapter_bytes, "256M",
+           "Maximum size of a body that brings an adapter's weights; needs room in --max-buffered");
+  add_count(group, "--response-store", options.response_store, kMax,
+            "Responses of /v1/responses that are kept in memory for previous_response_id; 0: none");
   add_size(group, "--response-store-size", options.response_store_bytes, "64M",
            "Maximum size of these responses and their conversations, in all");
-  add("--max-waiting", options.max_waiting, kMax,
+  add_count(
+      group, "--max-waiting", options.max_waiting, kMax,
       "Maximum number of answers that wait for a place in the batch; further requests get 429");
 }
 
@@ -201,6 +208,27 @@ void add_environment(CLI::App& command) {
   }
 }
 
+void add_served_model(CLI::App& command, ServeOptions& options) {
+  add_model_options(command, options.model);
+  command.get_option("--adapters")->description("Same as --lora-root");
+  const OptionGroup model(command, "Model");
+  model.value("--lora-root", options.model.engine.adapter_dir, "DIR",
+              "Folder of adapters; each is loaded when a request first names its folder");
+  add_max_batch(command, options.model.engine);
+  model.value("--served-model-name", options.served_names, "NAME",
+              "Names of the base model, the first of them used in answers; default: the name of "
+              "its file or folder");
+}
+
+/// What requests may have.
+void add_request_options(CLI::App& command, ServeOptions& options) {
+  const OptionGroup group(command, "Access");
+  group.flag("--allow-request-templates", options.allow_request_templates,
+             "Lets requests bring a chat template of their own");
+  group.flag("--ignore-unknown-fields", options.ignore_unknown_fields,
+             "Ignores fields of requests that heddle does not know, instead of refusing them");
+}
+
 }  // namespace
 
 void complete_fetch(ServeOptions& options) {
@@ -219,20 +247,14 @@ void complete_fetch(ServeOptions& options) {
 void add_serve(CLI::App& app, ServeOptions& options) {
   CLI::App* command =
       app.add_subcommand("serve", "Serves an OpenAI-compatible API with many adapters");
-  add_model_options(*command, options.model);
-  command->get_option("--adapters")->description("Same as --lora-root");
-  const OptionGroup model(*command, "Model");
-  model.value("--lora-root", options.model.engine.adapter_dir, "DIR",
-              "Folder of adapters; each is loaded when a request first names its folder");
-  add_max_batch(*command, options.model.engine);
-  model.value("--served-model-name", options.served_names, "NAME",
-              "Names of the base model, the first of them used in answers; default: the name of "
-              "its file or folder");
+  add_served_model(*command, options);
   add_network_options(*command, options);
   add_access_options(*command, options);
+  add_request_options(*command, options);
   add_fetch_options(*command, options.fetch);
   add_parser_options(*command, options);
-  add_limit_options(*command, options);
+  add_server_limits(*command, options);
+  add_request_limits(*command, options.limits);
   add_share_options(*command, options);
   OptionGroup(*command, "Log")
       .flag("--log-json", options.log_json, "Writes log lines as JSON objects");
@@ -243,6 +265,28 @@ void add_serve(CLI::App& app, ServeOptions& options) {
   command->footer(
       "heddle serve --adapter sql=examples/adapters/sql\n"
       "heddle serve --lora-root examples/adapters --port 8080");
+}
+
+void add_run_batch(CLI::App& app, BatchOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "run-batch", "Answers an OpenAI batch file by the routes of the server, without a network");
+  const OptionGroup group(*command, "Batch");
+  group
+      .value("-i,--input-file", options.input, "FILE",
+             "File with a JSON object on each line: custom_id, method, url and body")
+      ->required();
+  group
+      .value("-o,--output-file", options.output, "FILE",
+             "File of the answers, a line each, in the order in which they are finished; it is "
+             "overwritten")
+      ->required();
+  group.flag("-q,--quiet", options.quiet, "No progress and no counts");
+  add_served_model(*command, options.serve);
+  add_request_options(*command, options.serve);
+  add_fetch_options(*command, options.serve.fetch);
+  add_parser_options(*command, options.serve);
+  add_request_limits(*command, options.serve.limits);
+  command->footer("heddle run-batch -i in.jsonl -o out.jsonl --lora-root examples/adapters");
 }
 
 }  // namespace heddle::app

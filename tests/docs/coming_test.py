@@ -20,7 +20,7 @@ import unittest
 HEDDLE = None
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs/coming"
-COMMANDS = ("serve", "generate", "chat", "pull", "embed", "inspect")
+COMMANDS = ("serve", "run-batch", "generate", "chat", "pull", "embed", "inspect")
 SPAN = re.compile(r"`([^`]+)`")
 OPTION = re.compile(r"(?<!\S)--[a-z][a-z0-9-]*")
 CALL = re.compile(r"(?:build/)?heddle (%s)\b((?:[^\n|;&\\]|\\\n)*)" % "|".join(COMMANDS))
