@@ -228,6 +228,24 @@ struct EngineLoad {
   int64_t num_host_adapters = 0, host_adapter_bytes = 0;
 };
 
+/// What a request does now: it waits, computes its prompt, or draws tokens.
+enum class RowPhase : uint8_t { kWaiting, kPrefill, kDecode };
+/// "waiting", "prefill" or "decode".
+[[nodiscard]] const char* name(RowPhase phase);
+
+/// A request that waits or runs.
+struct RowProgress {
+  RequestId id = 0;
+  std::string adapter{};  // as the request names it, of a list all joined by '+'; empty: none
+  RowPhase phase = RowPhase::kWaiting;
+  bool is_parked = false;       // it waits to go on
+  bool is_paused = false;       // Engine::set_paused
+  int64_t prompt_tokens = 0;    // of these the first so many:
+  int64_t cached_tokens = 0;    // came from the prefix cache
+  int64_t computed_tokens = 0;  // have keys and values, these included
+  int64_t answer_tokens = 0;    // that were drawn
+};
+
 /// Most older versions of one name: Engine::keep_versions.
 inline constexpr int kMaxKeptVersions = 64;
 
@@ -392,6 +410,8 @@ class Engine {
 
   [[nodiscard]] const EngineStats& stats() const;
   [[nodiscard]] EngineLoad load() const;
+  /// The requests that run, then those that wait; at most so many.
+  [[nodiscard]] std::vector<RowProgress> row_progress(size_t max_rows) const;
   /// The sentence with which all requests are answered from here on, where the GPU has failed;
   /// empty: the engine runs.
   [[nodiscard]] const std::string& ended_by() const;

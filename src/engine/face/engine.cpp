@@ -321,6 +321,30 @@ EngineLoad Engine::load() const {
           .host_adapter_bytes = tiers.host_bytes()};
 }
 
+std::vector<RowProgress> Engine::row_progress(size_t max_rows) const {
+  const RowQueue& queue = state_->queue;
+  std::vector<RowProgress> rows;
+  const auto add = [&](const Sequence& sequence, RowPhase phase) {
+    if (rows.size() == max_rows) return;
+    const Completion& answer = sequence.answer.completion;
+    const int64_t prompt = sequence.request.prompt_tokens;
+    rows.push_back({.id = sequence.id,
+                    .adapter = sequence.request.adapter,
+                    .phase = phase,
+                    .is_parked = phase == RowPhase::kWaiting && sequence.cache.was_parked,
+                    .is_paused = sequence.is_paused,
+                    .prompt_tokens = prompt,
+                    .cached_tokens = answer.cached_tokens,
+                    .computed_tokens = std::min(sequence.cache.num_cached, prompt),
+                    .answer_tokens = std::ssize(answer.token_ids)});
+  };
+  for (const Sequence& sequence : queue.running()) {
+    add(sequence, sequence.decodes() ? RowPhase::kDecode : RowPhase::kPrefill);
+  }
+  queue.waiting().for_each([&](const Sequence& sequence) { add(sequence, RowPhase::kWaiting); });
+  return rows;
+}
+
 bool Engine::cancel(RequestId request) {
   State& s = *state_;
   Sequence* const sequence = s.queue.find(request);
@@ -397,6 +421,15 @@ std::vector<float> Engine::prompt_logits(const Request& request) {
     static_cast<void>(s.runner.collect(handle));
   }
   return s.runner.copy_logits();
+}
+
+const char* name(RowPhase phase) {
+  switch (phase) {
+    case RowPhase::kWaiting: return "waiting";
+    case RowPhase::kPrefill: return "prefill";
+    case RowPhase::kDecode: return "decode";
+  }
+  return "?";
 }
 
 const char* name(FinishReason reason) {

@@ -41,6 +41,14 @@ Digest digest_of_salt(const std::string& salt, std::span<const std::byte> secret
   return salt.empty() ? Digest{} : Hasher(secret).add(salt).digest();
 }
 
+/// "sql", "sql+cron"; empty: none.
+std::string named_adapters(const Request& request) {
+  std::string names = request.adapter;
+  for (const AdapterWeight& each : request.adapters)
+    names += (names.empty() ? "" : "+") + each.name;
+  return names;
+}
+
 /// Whether every request has the same tokens with both.
 bool makes_same_tokens(const RowText& a, const RowText& b) {
   return a.tokenizer == b.tokenizer && a.chat_templates == b.chat_templates &&
@@ -127,6 +135,7 @@ void Engine::State::fill_row(Sequence& sequence, const Request& request, TokensO
                       .prompt_tokens = prompt_tokens,
                       .max_tokens = prompt_tokens + max_answer,
                       .salt = digest_of_salt(request.cache_salt, runner.adapters().secret()),
+                      .adapter = named_adapters(request),
                       .tenant = tenant_of(request, fairness),
                       .weight = request.tenant_weight,
                       .submitted_at = sequence.request.submitted_at};

@@ -42,6 +42,7 @@ struct RowRequest {
   int64_t prompt_tokens = 0;
   int64_t max_tokens = 0;  // prompt and answer, within the context
   Digest salt{};           // of Request::cache_salt
+  std::string adapter{};   // RowProgress::adapter
   std::string tenant{};    // whose it is, where tenants share the engine
   double weight = 1;       // of the tenant
   std::chrono::steady_clock::time_point submitted_at = std::chrono::steady_clock::now();

@@ -337,6 +337,44 @@ TEST(Engine, EachRowHasItsOwnAdapter) {
   for (size_t i = 0; i < 3; ++i) testing::expect_same(together[i], alone[i], requests[i].adapter);
 }
 
+TEST(Engine, ShowsWhatItsRowsDo) {
+  testing::RandomModel model;
+  EngineOptions options = options_for(model.path(), 2, 1000);
+  options.prefill_chunk = 4;
+  Engine engine(options);
+  (void)engine.add_adapter("first", model.adapter_folder("first", 3));
+  (void)engine.add_adapter("second", model.adapter_folder("second", 5));
+  std::vector<Request> requests(3, endless_request(random_prompt(11), 6));
+  requests[1].adapter = "first";
+  requests[2].adapters = {{"first", 0.5f}, {"second", 1.0f}};
+  for (const Request& request : requests) (void)engine.submit(request);
+  ASSERT_EQ(engine.row_progress(10).size(), 3u);
+  EXPECT_EQ(engine.row_progress(1).size(), 1u);
+  const char* const adapters[] = {"", "first", "first+second"};
+  std::vector<std::vector<RowPhase>> phases(3);
+  std::vector<int64_t> most_answer(3);
+  while (engine.num_unfinished() > 0) {
+    for (const RowProgress& row : engine.row_progress(10)) {
+      const auto i = static_cast<size_t>(row.id);
+      EXPECT_EQ(row.adapter, adapters[i]);
+      EXPECT_EQ(row.prompt_tokens, 11);
+      EXPECT_LE(row.cached_tokens, row.computed_tokens);
+      EXPECT_EQ(row.computed_tokens == 11, row.phase == RowPhase::kDecode);
+      EXPECT_FALSE(row.is_parked || row.is_paused);
+      if (phases[i].empty() || phases[i].back() != row.phase) phases[i].push_back(row.phase);
+      most_answer[i] = std::max(most_answer[i], row.answer_tokens);
+    }
+    (void)engine.step();
+  }
+  EXPECT_TRUE(engine.row_progress(10).empty());
+  const std::vector<RowPhase> in_order = {RowPhase::kWaiting, RowPhase::kPrefill,
+                                          RowPhase::kDecode};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(phases[i], in_order) << i;
+    EXPECT_GE(most_answer[i], 4) << i;
+  }
+}
+
 TEST(Engine, PromptLogitsAreThoseOfTheWholePrompt) {
   const testing::RandomModel model;
   EngineOptions options = options_for(model.path(), 2, 1000);
