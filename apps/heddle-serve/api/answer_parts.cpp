@@ -5,8 +5,9 @@
 
 namespace heddle::serve {
 
-AnswerParts::AnswerParts(const Generation& generation) {
-  if (generation.parses()) parser_.emplace(generation.style, generation.parser);
+AnswerParts::AnswerParts(const Generation& generation, size_t prompt) {
+  if (!generation.parses(prompt)) return;
+  parser_.emplace(generation.style_of(prompt), generation.parser_of(prompt));
 }
 
 std::vector<PartChange> AnswerParts::push(std::string_view text) {
@@ -106,9 +107,9 @@ files::JsonArray calls_of(const std::vector<AnswerPart>& parts) {
   return calls;
 }
 
-int64_t count_thoughts(const Generation& generation, const Completion& completion) {
-  const answers::ReasoningStyle& style = generation.style.reasoning;
-  const bool may_think = generation.parser.finds_reasoning && !style.end.empty();
+int64_t count_thoughts(const Generation& generation, const Completion& completion, size_t prompt) {
+  const answers::ReasoningStyle& style = generation.style_of(prompt).reasoning;
+  const bool may_think = generation.parser_of(prompt).finds_reasoning && !style.end.empty();
   if (!may_think || completion.token_texts == nullptr) return 0;
   std::string text;
   bool has_begun = style.has_begun;

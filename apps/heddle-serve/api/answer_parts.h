@@ -34,7 +34,7 @@ struct PartChange {
 /// ends next to thoughts or calls is no part. An answer without anything has no part.
 class AnswerParts {
  public:
-  explicit AnswerParts(const Generation& generation);
+  explicit AnswerParts(const Generation& generation, size_t prompt = 0);
 
   [[nodiscard]] std::vector<PartChange> push(std::string_view text);
   /// The end of the answer.
@@ -65,6 +65,7 @@ class AnswerParts {
 [[nodiscard]] files::JsonArray calls_of(const std::vector<AnswerPart>& parts);
 
 /// Tokens of the answer that are thoughts, their marks included; 0 without Request::tell_tokens.
-[[nodiscard]] int64_t count_thoughts(const Generation& generation, const Completion& completion);
+[[nodiscard]] int64_t count_thoughts(const Generation& generation, const Completion& completion,
+                                     size_t prompt = 0);
 
 }  // namespace heddle::serve

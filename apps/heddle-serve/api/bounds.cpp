@@ -38,6 +38,7 @@ constexpr size_t kFormat = 256 << 10;  // a schema or grammar
 constexpr size_t kIds = 256 << 10;     // as many as the largest vocabularies have
 constexpr size_t kFields = 1024;       // of one object of the API
 constexpr size_t kCopies = 1 << 20;
+constexpr size_t kCopiedBytes = 64 << 20;
 constexpr size_t kAdapters = 64;  // of one row, as the engine has it
 
 /// Lists whose length an option bounds are counted where that is known; here their texts are.
@@ -63,6 +64,7 @@ constexpr Bound kTable[] = {{"prompt", Measure::kNothing, 0},
                             {"chat_template", Measure::kText, 256 << 10},
                             {"lora", Measure::kEntries, kAdapters},
                             {"lora", Measure::kJson, kOther},
+                            {"each_adapter", Measure::kEntries, kAdapters},
                             {"ids", Measure::kEntries, kAdapters},
                             {"ids", Measure::kTexts, kName},
                             {"weights", Measure::kEntries, kAdapters},
@@ -173,6 +175,15 @@ void check_copies(const char* field, size_t num_entries, size_t rows) {
                           " are allowed together",
                       field);
   }
+}
+
+void check_copies(const Json& body, size_t rows) {
+  const size_t bytes = json_bytes(body);
+  if (bytes * rows <= kCopiedBytes) return;
+  throw bad_request("the request has " + std::to_string(bytes) + " bytes of JSON for " +
+                        std::to_string(rows) + " adapters, at most " +
+                        std::to_string(kCopiedBytes) + " are allowed together",
+                    "each_adapter");
 }
 
 }  // namespace heddle::serve

@@ -20,4 +20,8 @@ void check_count(size_t count, int64_t most, const char* field, const char* opti
 /// are too many together.
 void check_copies(const char* field, size_t num_entries, size_t rows);
 
+/// A request of each_adapter, of which each of `rows` keeps a copy. Throws ApiError where these are
+/// too large together.
+void check_copies(const files::Json& body, size_t rows);
+
 }  // namespace heddle::serve

@@ -122,6 +122,19 @@ void read_stream(const RowReader& row, bool ignores_unknown, Generation& generat
 
 }  // namespace
 
+AdapterList read_adapter_list(std::span<const json> list, const std::string& where) {
+  AdapterList adapters;
+  for (const json& entry : list) {
+    HEDDLE_CHECK(entry.is_object(), where, " holds ", json_type(entry), ", expected objects");
+    const RowReader reader(entry, where);
+    constexpr std::string_view kFields[] = {"name", "scale"};
+    reader.check_fields(kFields);
+    constexpr double kMost = std::numeric_limits<float>::max();
+    adapters.push_back({reader.required_text("name"), reader.number("scale", 1.0f, -kMost, kMost)});
+  }
+  return adapters;
+}
+
 void read_model(const RowReader& row, Generation& generation) {
   ModelChoice& choice = generation.choice;
   if (const json* model = row.find("model")) choice.model = row.text("model", *model);
@@ -134,15 +147,7 @@ void read_model(const RowReader& row, Generation& generation) {
   if (merge != nullptr) choice.merge = app::read_merge(*merge, "merge");
   if (list == nullptr) return;
   HEDDLE_CHECK(list->is_array(), "lora is ", json_type(*list), ", expected an array of objects");
-  for (const json& entry : list->get_array()) {
-    HEDDLE_CHECK(entry.is_object(), "lora holds ", json_type(entry), ", expected objects");
-    const RowReader reader(entry, "lora");
-    constexpr std::string_view kFields[] = {"name", "scale"};
-    reader.check_fields(kFields);
-    constexpr double kMost = std::numeric_limits<float>::max();
-    choice.adapters.push_back(
-        {reader.required_text("name"), reader.number("scale", 1.0f, -kMost, kMost)});
-  }
+  choice.adapters = read_adapter_list(list->get_array(), "lora");
 }
 
 void read_format(const RowReader& row, Generation& generation, Request& request) {

@@ -41,6 +41,9 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
 /// Reads where adapters come from: adapter_source and api_token.
 [[nodiscard]] SourceChoice read_source(const app::RowReader& row);
 
+/// Reads [{"name": "sql", "scale": 0.5}, ...]; errors begin with `where`.
+[[nodiscard]] AdapterList read_adapter_list(std::span<const json> list, const std::string& where);
+
 /// Reads which model or adapters the request names.
 void read_model(const app::RowReader& row, Generation& generation);
 

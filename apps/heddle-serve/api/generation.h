@@ -44,11 +44,21 @@ struct ModelChoice {
   return names;
 }
 
+/// An entry of each_adapter, which is a prompt of its own.
+struct EachAdapter {
+  ModelChoice choice{};
+  // Of its template, once the adapter is known:
+  answers::AnswerStyle style{};
+  answers::ParserOptions parser{};
+};
+
 class KeyUse;
 
 /// A generation request of any of the APIs.
 struct Generation {
   ModelChoice choice{};
+  /// Of each_adapter one for each prompt, in place of `choice`, `style` and `parser`; else none.
+  std::vector<EachAdapter> each{};
   /// One for each prompt, without its adapter. Sample j of prompt i draws with its seed + j.
   std::vector<Request> prompts{};
   int64_t n = 1;        // answers to each prompt in the response
@@ -84,8 +94,16 @@ struct Generation {
   bool gives_effort = false;     // reasoning_effort, which not all templates read
   /// A bound of thoughts of a model that has none is named as ignored; else it is refused.
   bool may_ignore_bound = false;
+  [[nodiscard]] const answers::AnswerStyle& style_of(size_t prompt) const {
+    return each.empty() ? style : each[prompt].style;
+  }
+  [[nodiscard]] const answers::ParserOptions& parser_of(size_t prompt) const {
+    return each.empty() ? parser : each[prompt].parser;
+  }
   /// Whether the text of an answer has parts.
-  [[nodiscard]] bool parses() const { return parser.finds_calls || parser.finds_reasoning; }
+  [[nodiscard]] bool parses(size_t prompt = 0) const {
+    return parser_of(prompt).finds_calls || parser_of(prompt).finds_reasoning;
+  }
 };
 
 }  // namespace heddle::serve

@@ -8,6 +8,7 @@
 #include "api/api_error.h"
 #include "api/bounds.h"
 #include "api/chat_fields.h"
+#include "api/each_adapter.h"
 #include "api/fields.h"
 #include "request_json/chat_fields.h"
 #include "request_json/row_reader.h"
@@ -19,12 +20,21 @@ using app::RowReader;
 
 constexpr const char* kOpenAiWhere = "request";
 constexpr auto kChat = std::to_array<std::string_view>(
-    {"messages", "max_completion_tokens", "top_logprobs", "add_generation_prompt",
+    {"messages", "each_adapter", "max_completion_tokens", "top_logprobs", "add_generation_prompt",
      "continue_final_message", "chat_template", "chat_template_kwargs", "documents", "tools",
      "tool_choice", "parallel_tool_calls", "parse_tool_calls", "reasoning_effort",
      "reasoning_format", "include_reasoning", "separate_reasoning", "stream_reasoning",
      "thinking_token_budget"});
 constexpr auto kCompletion = std::to_array<std::string_view>({"prompt", "best_of"});
+
+void read_messages(const json& body, json messages, const app::ServeOptions& options,
+                   Generation& generation, Request& request) {
+  if (messages.is_null()) throw bad_request("field messages is missing", "messages");
+  if (messages.is_array()) {
+    check_count(messages.get_array().size(), options.limits.messages, "messages", "--max-messages");
+  }
+  read_conversation(body, std::move(messages), options.ignore_unknown_fields, generation, request);
+}
 
 /// What the response has of the answer's tokens.
 void read_chat_logprobs(const RowReader& row, int64_t most, Generation& generation,
@@ -40,6 +50,30 @@ void read_chat_logprobs(const RowReader& row, int64_t most, Generation& generati
 void set_tells(const Generation& generation, Request& request) {
   request.tell_tokens =
       generation.logprobs || generation.return_token_ids || generation.prompt_logprobs >= 0;
+}
+
+/// What clients send that cannot leave the field out.
+bool is_empty_list(const json& value) { return value.is_array() && files::size_of(value) == 0; }
+
+/// A prompt for each entry: `request` with the entry's conversation, or else that of the body.
+void read_each(json each, const json& body, const json& messages, const app::ServeOptions& options,
+               Generation& generation, Request request) {
+  set_tells(generation, request);
+  std::vector<EachEntry> entries = read_each_adapter(std::move(each), body);
+  const bool has_messages = !messages.is_null() && !is_empty_list(messages);
+  if (has_messages && std::ranges::none_of(entries, [](const EachEntry& entry) {
+        return entry.messages.is_null();
+      })) {
+    throw bad_request("messages: each entry of each_adapter has its own; leave the field out",
+                      "messages");
+  }
+  for (EachEntry& entry : entries) {
+    json own = entry.messages.is_null() ? messages : std::move(entry.messages);
+    Request& prompt = generation.prompts.emplace_back(request);
+    read_messages(body, std::move(own), options, generation, prompt);
+    generation.each.push_back(std::move(entry.adapter));
+  }
+  check_copies("allowed_token_ids", request.allowed_token_ids.size(), generation.prompts.size());
 }
 
 std::string last_text(const Request& request) {
@@ -105,11 +139,9 @@ Generation read_chat(files::JsonTree tree, const app::ServeOptions& options) {
   json& body = *tree;
   Generation generation;
   check_fields(body, common_fields(), kChat, options.ignore_unknown_fields, generation.ignored);
+  json each = take(body, "each_adapter");
+  if (!each.is_null()) check_copies(body, files::size_of(each));
   json messages = take(body, "messages");
-  if (messages.is_null()) throw bad_request("field messages is missing", "messages");
-  if (messages.is_array()) {
-    check_count(messages.get_array().size(), options.limits.messages, "messages", "--max-messages");
-  }
   if (const json source = take(body, "chat_template"); !source.is_null()) {
     if (!options.allow_request_templates) {
       throw bad_request(
@@ -134,7 +166,11 @@ Generation read_chat(files::JsonTree tree, const app::ServeOptions& options) {
                      request);
   read_tools(body, options, generation);
   read_reasoning(body, generation, request);
-  read_conversation(body, std::move(messages), options.ignore_unknown_fields, generation, request);
+  if (!each.is_null()) {
+    read_each(std::move(each), body, messages, options, generation, request);
+    return generation;
+  }
+  read_messages(body, std::move(messages), options, generation, request);
   HEDDLE_CHECK(
       !generation.echo || request.truncate_prompt_tokens == 0,
       "echo and truncate_prompt_tokens are both given; a conversation takes only one of them");

@@ -129,9 +129,14 @@ class Run {
       last_token_[i] = now;
     }
     charge(i, event);
-    if (has_failed) {
+    const bool ends_all = has_failed && generation_.each.empty();
+    if (ends_all) {
       failed_ = error_of(*event.completion, service_.names(), generation_);
-    } else if (generation_.stream) {
+    } else if (has_failed) {
+      std::string& what = event.completion->error;
+      what = service_.names().without_folders(std::move(what));
+    }
+    if (!ends_all && generation_.stream) {
       bytes += form_.added(i, event);
     }
     if (!event.completion) return;

@@ -174,13 +174,22 @@ net::awaitable<void> Routes::resolve(const HttpRequest& http, Generation& genera
     const int64_t kept = std::max<int64_t>(context - std::min(generation.room, context), 1);
     for (Request& request : generation.prompts) request.truncate_prompt_tokens = kept;
   }
-  co_await service_.fetch_adapters(generation.choice);
+  const std::string& model = generation.choice.model;
+  const bool has_each = !generation.each.empty();
+  if (has_each && !model.empty() && !service_.names().is_base(model)) {
+    throw bad_request("model names an adapter, and each_adapter is given; leave one of them out",
+                      "model");
+  }
   const KeyHolder* const holder = access_.holder_of(http);
-  for (Request& request : generation.prompts) {
-    service_.names().resolve(generation.choice, request);
+  for (size_t i = 0; i < generation.prompts.size(); ++i) {
+    Request& request = generation.prompts[i];
+    ModelChoice& choice = has_each ? generation.each[i].choice : generation.choice;
+    if (has_each || i == 0) co_await service_.fetch_adapters(choice);
+    service_.names().resolve(choice, request);
     set_share(service_.options(), holder, request);
   }
-  log.adapter = adapter_of(generation.prompts.front());
+  const bool is_one = generation.each.size() < 2;
+  log.adapter = is_one ? adapter_of(generation.prompts.front()) : "several";
 }
 
 /// What the template of the model or its adapter makes of the conversation, and says of the answer.

@@ -131,15 +131,24 @@ void check_name(const char* option, const std::string& name, bool is_known,
   throw_error(ErrorCode::kInvalidArgument, option, " ", name, ": expected one of ", list);
 }
 
-void render_checked(const EngineThread& engine, const app::ServeOptions& options,
-                    Generation& generation) {
-  Request& chat = generation.prompts.front();
-  AnswerStyle style;
-  std::string text = generation.chat_template.empty()
-                         ? engine.render(chat, style)
-                         : engine.render(chat, generation.chat_template, style);
-  apply_options(options, style);
-  generation.style = answers::style_of_prompt(std::move(style), text);
+/// The text of a conversation, and what its template says of answers.
+struct Rendered {
+  std::string text{};
+  AnswerStyle style{};
+};
+
+Rendered render(const EngineThread& engine, const Generation& generation, const Request& chat) {
+  Rendered rendered;
+  rendered.text = generation.chat_template.empty()
+                      ? engine.render(chat, rendered.style)
+                      : engine.render(chat, generation.chat_template, rendered.style);
+  return rendered;
+}
+
+void take_rendered(const EngineThread& engine, const app::ServeOptions& options, Rendered rendered,
+                   Generation& generation, Request& chat) {
+  apply_options(options, rendered.style);
+  generation.style = answers::style_of_prompt(std::move(rendered.style), rendered.text);
   set_calls(generation);
   set_thoughts(generation, chat);
   chat.format = answers::answer_grammar(generation.style, generation.tools, chat.format);
@@ -147,7 +156,37 @@ void render_checked(const EngineThread& engine, const app::ServeOptions& options
     chat.skip_special_tokens = !has_special_marks(generation.style, *engine.tokenizer(chat));
   }
   if (generation.parser.finds_reasoning) chat.tell_tokens = true;  // they are counted
-  make_text(chat, std::move(text));
+  make_text(chat, std::move(rendered.text));
+}
+
+/// What an adapter of each_adapter or its template refuses stays as it is: the engine refuses it,
+/// too, which ends that row alone.
+void render_each(const EngineThread& engine, const app::ServeOptions& options,
+                 Generation& generation) {
+  // Set apart, so that the functions below read `style` and `parser`.
+  std::vector<EachAdapter> each = std::exchange(generation.each, {});
+  const answers::ParserOptions wanted = generation.parser;
+  for (size_t i = 0; i < each.size(); ++i) {
+    Request& chat = generation.prompts[i];
+    Rendered rendered;
+    try {
+      rendered = render(engine, generation, chat);
+    } catch (const Error&) {
+      continue;
+    }
+    generation.parser = wanted;
+    take_rendered(engine, options, std::move(rendered), generation, chat);
+    each[i].style = generation.style;
+    each[i].parser = generation.parser;
+  }
+  generation.each = std::move(each);
+}
+
+void render_checked(const EngineThread& engine, const app::ServeOptions& options,
+                    Generation& generation) {
+  if (!generation.each.empty()) return render_each(engine, options, generation);
+  Request& chat = generation.prompts.front();
+  take_rendered(engine, options, render(engine, generation, chat), generation, chat);
 }
 
 }  // namespace

@@ -85,17 +85,24 @@ Service::~Service() {
 
 void Service::check_room(const Generation& generation) const {
   const auto count = std::ssize(generation.prompts) * generation.best_of;
-  const WaitingLine line{.num_places = engine_->options().max_batch,
-                         .length = options_.max_waiting,
-                         .num_rows = num_rows()};
+  WaitingLine line{.num_places = engine_->options().max_batch,
+                   .length = options_.max_waiting,
+                   .num_rows = num_rows()};
   if (!line.has_room(count)) {
     throw overloaded("too many requests are waiting (--max-waiting); try again later");
   }
-  const std::string tenant = tenant_of(options_, generation.prompts.front());
-  if (tenant.empty() || line.has_room_for_tenant(count, tenants_.num_waiting(tenant))) return;
-  throw overloaded("too many requests of this " + options_.fairness +
-                   " are waiting: it may take half of --max-waiting, less while others wait; try "
-                   "again later");
+  std::map<std::string, int64_t> counts;  // of each tenant: of each_adapter there may be several
+  for (const Request& request : generation.prompts) {
+    counts[tenant_of(options_, request)] += generation.best_of;
+  }
+  for (const auto& [tenant, num_own] : counts) {
+    if (!tenant.empty() && !line.has_room_for_tenant(num_own, tenants_.num_waiting(tenant))) {
+      throw overloaded("too many requests of this " + options_.fairness +
+                       " are waiting: it may take half of --max-waiting, less while others wait; "
+                       "try again later");
+    }
+    line.num_rows += num_own;
+  }
 }
 
 std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {

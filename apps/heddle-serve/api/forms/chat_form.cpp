@@ -19,7 +19,9 @@ class ChatForm final : public OpenAiForm {
   ChatForm(const Generation& generation, const std::string& id, const std::string& model)
       : OpenAiForm(generation, id, model) {
     rows_.reserve(num_rows());
-    for (size_t row = 0; row < num_rows(); ++row) rows_.push_back({AnswerParts(generation)});
+    for (size_t row = 0; row < num_rows(); ++row) {
+      rows_.push_back({AnswerParts(generation, prompt_of(row))});
+    }
   }
 
   std::string begin() override {
@@ -52,7 +54,7 @@ class ChatForm final : public OpenAiForm {
     }
     if (event.completion) {
       JsonObject choice{{"index", row}, {"delta", JsonObject()}, {"logprobs", nullptr}};
-      add_chat_end(*event.completion, rows_[row].parts.has_calls(), choice);
+      add_chat_end(row, *event.completion, rows_[row].parts.has_calls(), choice);
       bytes += chunk(std::move(choice));
     }
     return bytes;
@@ -105,8 +107,9 @@ class ChatForm final : public OpenAiForm {
     }
   }
 
-  static void add_chat_end(const Completion& completion, bool has_calls, JsonObject& choice) {
-    add_end(completion, choice);
+  void add_chat_end(size_t row, const Completion& completion, bool has_calls,
+                    JsonObject& choice) const {
+    add_end(row, completion, choice);
     const bool is_whole = completion.finish_reason == FinishReason::kStop;
     if (has_calls && is_whole) choice["finish_reason"] = "tool_calls";
   }
@@ -123,16 +126,17 @@ class ChatForm final : public OpenAiForm {
   }
 
   JsonObject whole_choice(size_t row, const Completion& completion) override {
-    AnswerParts answer(generation_);
+    AnswerParts answer(generation_, prompt_of(row));
     (void)answer.push(completion.text);
     (void)answer.finish();
     JsonObject choice{{"index", row}, {"message", message_of(answer)}, {"logprobs", nullptr}};
-    if (generation_.logprobs) {
+    const bool has_failed = completion.finish_reason == FinishReason::kError;
+    if (generation_.logprobs && !has_failed) {
       choice["logprobs"].emplace_object()["content"] =
           chat_logprobs(answer_span(completion), names_of(*completion.token_texts), num_tops());
     }
-    add_chat_end(completion, answer.has_calls(), choice);
-    add_ids(completion, choice);
+    add_chat_end(row, completion, answer.has_calls(), choice);
+    if (!has_failed) add_ids(completion, choice);
     return choice;
   }
 

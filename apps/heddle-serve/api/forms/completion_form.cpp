@@ -24,7 +24,7 @@ class CompletionForm final : public OpenAiForm {
     }
     choice["text"] = text;
     if (generation_.return_token_ids) choice["token_ids"] = files::json_array(event.tokens.ids);
-    if (event.completion) add_end(*event.completion, choice);
+    if (event.completion) add_end(row, *event.completion, choice);
     return chunk(std::move(choice));
   }
 
@@ -53,7 +53,7 @@ class CompletionForm final : public OpenAiForm {
       }
       add_completion_logprobs(answer_span(completion), names, num_tops(), offset, lists);
     }
-    add_end(completion, choice);
+    add_end(row, completion, choice);
     add_ids(completion, choice);
     return choice;
   }

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "api/answer_parts.h"
+#include "generate/adapter_fields.h"
 
 namespace heddle::serve {
 namespace {
@@ -14,14 +15,17 @@ json stop_reason(const Completion& completion) {
   return completion.stop_token < 0 ? json() : json(completion.stop_token);
 }
 
-/// Which weights wrote the answer: the digest of its adapter's; null for the base model.
-json fingerprint(const Completion& completion) {
-  return completion.adapter_digest.empty() ? json() : json(completion.adapter_digest);
-}
-
 /// The word of the API: a cancelled answer is one that was cut off.
 const char* finish_word(const Completion& completion) {
+  if (completion.finish_reason == FinishReason::kError) return "error";  // of each_adapter alone
   return completion.finish_reason == FinishReason::kStop ? "stop" : "length";
+}
+
+/// The adapters of an entry of each_adapter by the names that the client has for them; none: the
+/// base model.
+AdapterList named_adapters(const EachAdapter& entry, const Request& request) {
+  if (!entry.choice.adapters.empty()) return entry.choice.adapters;
+  return request.adapter.empty() ? AdapterList() : AdapterList{{entry.choice.adapter_id}};
 }
 
 }  // namespace
@@ -39,7 +43,7 @@ std::string OpenAiForm::end(std::span<const Completion> rows) {
     JsonObject chunk = chunk_head();
     chunk["choices"].emplace_array();
     chunk["usage"] = usage(rows);
-    chunk["system_fingerprint"] = fingerprint(rows.front());
+    chunk["system_fingerprint"] = fingerprint(rows);
     bytes = server_sent(chunk);
   }
   return bytes + "data: [DONE]\n\n";
@@ -61,7 +65,7 @@ std::string OpenAiForm::whole(std::span<const Completion> rows) {
     choices.push_back(std::move(choice));
   }
   answer["usage"] = usage(rows);
-  answer["system_fingerprint"] = fingerprint(rows.front());
+  answer["system_fingerprint"] = fingerprint(rows);
   return files::json_text(answer);
 }
 
@@ -78,11 +82,23 @@ std::string OpenAiForm::chunk(JsonObject choice) const {
   return server_sent(whole);
 }
 
-void OpenAiForm::add_end(const Completion& completion, JsonObject& choice) {
+void OpenAiForm::add_end(size_t row, const Completion& completion, JsonObject& choice) const {
   choice["finish_reason"] = finish_word(completion);
   choice["stop_reason"] = stop_reason(completion);
+  if (!generation_.each.empty()) {
+    const AdapterList adapters = named_adapters(generation_.each[prompt_of(row)], request(row));
+    app::add_adapters(adapters, {}, choice);
+    if (!completion.error.empty()) choice["error"] = completion.error;
+  }
   if (!completion.adapter_digest.empty()) choice["adapter_digest"] = completion.adapter_digest;
   add_switches(completion, choice);
+}
+
+/// Which weights wrote the answers: the digest of their adapter's; null for the base model, and
+/// where each answer has its own.
+json OpenAiForm::fingerprint(std::span<const Completion> rows) const {
+  const std::string& digest = rows.front().adapter_digest;
+  return digest.empty() || !generation_.each.empty() ? json() : json(digest);
 }
 
 void OpenAiForm::add_ids(const Completion& completion, JsonObject& choice) const {
@@ -99,19 +115,22 @@ void OpenAiForm::add_ids(const Completion& completion, JsonObject& choice) const
 /// A prompt of several answers counts once, with what the first of them took from the cache.
 JsonObject OpenAiForm::usage(std::span<const Completion> rows) const {
   int64_t prompt = 0, cached = 0, answer = 0, thoughts = 0;
+  bool finds_thoughts = false;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (i % static_cast<size_t>(generation_.best_of) == 0) {
       prompt += rows[i].prompt_tokens;
       cached += rows[i].cached_tokens;
     }
     answer += std::ssize(rows[i].token_ids);
-    thoughts += count_thoughts(generation_, rows[i]);
+    const size_t prompt_index = prompt_of(i);
+    thoughts += count_thoughts(generation_, rows[i], prompt_index);
+    finds_thoughts = finds_thoughts || generation_.parser_of(prompt_index).finds_reasoning;
   }
   JsonObject usage{{"prompt_tokens", prompt},
                    {"completion_tokens", answer},
                    {"total_tokens", prompt + answer},
                    {"prompt_tokens_details", JsonObject{{"cached_tokens", cached}}}};
-  if (generation_.parser.finds_reasoning) {
+  if (finds_thoughts) {
     usage["completion_tokens_details"] = {{"reasoning_tokens", thoughts}};
   }
   return usage;

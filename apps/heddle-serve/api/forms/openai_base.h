@@ -25,8 +25,11 @@ class OpenAiForm : public AnswerForm {
   virtual const char* chunk_name() const = 0;
   virtual JsonObject whole_choice(size_t row, const Completion& completion) = 0;
 
+  [[nodiscard]] size_t prompt_of(size_t row) const {
+    return row / static_cast<size_t>(generation_.best_of);
+  }
   [[nodiscard]] const Request& request(size_t row) const {
-    return generation_.prompts[row / static_cast<size_t>(generation_.best_of)];
+    return generation_.prompts[prompt_of(row)];
   }
   [[nodiscard]] size_t num_rows() const { return num_rows_; }
   [[nodiscard]] TokenNames names_of(const TokenTexts& texts) const {
@@ -36,7 +39,7 @@ class OpenAiForm : public AnswerForm {
   [[nodiscard]] size_t num_tops() const { return static_cast<size_t>(generation_.top_logprobs); }
   /// A chunk with one choice.
   std::string chunk(JsonObject choice) const;
-  static void add_end(const Completion& completion, JsonObject& choice);
+  void add_end(size_t row, const Completion& completion, JsonObject& choice) const;
   /// What vLLM returns in addition.
   void add_ids(const Completion& completion, JsonObject& choice) const;
 
@@ -44,6 +47,7 @@ class OpenAiForm : public AnswerForm {
 
  private:
   [[nodiscard]] JsonObject chunk_head() const;
+  [[nodiscard]] json fingerprint(std::span<const Completion> rows) const;
   [[nodiscard]] JsonObject usage(std::span<const Completion> rows) const;
   [[nodiscard]] std::vector<size_t> told_rows(std::span<const Completion> rows) const;
 
