@@ -52,6 +52,7 @@ ROUTES = {
     ("GET", "/v1/models/NAME"): KEY,
     ("GET", "/models"): KEY,
     ("GET", "/state"): KEY,
+    ("GET", "/examples/NAME"): KEY,
     ("GET", "/info"): KEY,
     ("POST", "/v1/load_lora_adapter"): ADMIN,
     ("POST", "/load_lora_adapter"): ADMIN,

@@ -8,7 +8,7 @@ namespace heddle::serve {
 namespace {
 
 constexpr std::string_view kAdapters = "/v1/loras", kModels = "/v1/models", kPage = "/page",
-                           kResponses = "/v1/responses";
+                           kResponses = "/v1/responses", kExamples = "/examples";
 
 struct Entry {
   const char* method;
@@ -86,6 +86,7 @@ RouteMatch route_of(const HttpRequest& head) {
   if (head.method != "GET") return {};
   if (is_in(head.path, kModels)) return named(Route::kShowModel, kModels);
   if (is_in(head.path, kResponses)) return named(Route::kShowResponse, kResponses);
+  if (is_in(head.path, kExamples)) return named(Route::kExamples, kExamples);
   return {.route = Route::kPage};
 }
 
@@ -96,9 +97,8 @@ std::string allowed_methods(const std::string& path) {
     methods += method;
     if (method == "GET") methods += ", HEAD";
   };
-  if (path == "/" || is_in(path, kPage) || is_in(path, kModels) || is_in(path, kResponses)) {
-    add("GET");
-  }
+  const bool has_names = is_in(path, kModels) || is_in(path, kResponses) || is_in(path, kExamples);
+  if (path == "/" || is_in(path, kPage) || has_names) add("GET");
   if (is_in(path, kAdapters) || is_in(path, kResponses)) add("DELETE");
   for (const Entry& entry : kTable) {
     if (path == entry.path) add(entry.method);

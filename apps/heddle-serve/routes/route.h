@@ -38,6 +38,7 @@ enum class Route : uint8_t {
   kState,
   kVersion,
   kInfo,
+  kExamples,  // of an adapter, whose name is in the path
   kListModels,
   kShowModel,  // its name in the path
   kPage,       // a file of the page, if it has this one

@@ -318,6 +318,8 @@ Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, 
     response = co_await count_tokens(request, responder);
   } else if (match.route == Route::kShowModel) {
     response = co_await show_model(service_, match.name);
+  } else if (match.route == Route::kExamples) {
+    response = co_await adapter_examples(service_, match.name);
   } else if (is_admin_route(request)) {
     log.outcome = "admin";
     response = co_await answer_admin(request, match, responder);

@@ -38,11 +38,14 @@ class Metrics {
   void count_request(const EndedRequest& request);
   void observe_token_gap(double seconds);
 
+  static constexpr size_t kMaxShownRows = 64;
+
   /// The state of the engine now, and which adapters its requests have.
   struct Now {
     EngineLoad load{};
     EngineStats stats{};
     std::vector<AdapterState> adapters{};  // that the engine knows, by name
+    std::vector<RowProgress> rows{};       // the first kMaxShownRows
     int64_t num_waiting = 0, num_running = 0;
     std::string running_adapters{}, waiting_adapters{};  // "cron,sql"
     int64_t num_adapters_in_use = 0;                     // of these

@@ -263,7 +263,10 @@ void Service::request_report() {
     engine_->look([this](const Engine& engine) {
       std::optional<Metrics::Now> now;
       try {
-        now = {.load = engine.load(), .stats = engine.stats(), .adapters = engine.adapter_states()};
+        now = {.load = engine.load(),
+               .stats = engine.stats(),
+               .adapters = engine.adapter_states(),
+               .rows = engine.row_progress(Metrics::kMaxShownRows)};
         now->num_running = now->load.num_running;
         now->num_waiting = std::max<int64_t>(engine_->num_unfinished() - now->num_running, 0);
       } catch (const std::bad_alloc&) {  // the last report holds
