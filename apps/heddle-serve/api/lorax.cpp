@@ -7,7 +7,7 @@
 
 #include "api/bounds.h"
 #include "api/fields.h"
-#include "api/token_json.h"
+#include "api/forms/token_json.h"
 #include "request_json/merge_fields.h"
 #include "request_json/row_reader.h"
 

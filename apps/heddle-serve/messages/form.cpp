@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "api/answer_parts.h"
-#include "api/token_json.h"
+#include "api/forms/token_json.h"
 #include "files/json_tree.h"
 
 namespace heddle::serve {

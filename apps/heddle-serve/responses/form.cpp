@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "api/answer_parts.h"
-#include "api/token_json.h"
+#include "api/forms/token_json.h"
 
 namespace heddle::serve {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "api/api_error.h"
 #include "api/fields.h"
-#include "api/token_json.h"
+#include "api/forms/token_json.h"
 #include "files/percent.h"
 #include "request_json/row_reader.h"
 

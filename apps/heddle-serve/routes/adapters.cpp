@@ -14,8 +14,8 @@
 #include "api/api_error.h"
 #include "api/fields.h"
 #include "api/lora_scales.h"
-#include "api/receipt_json.h"
-#include "api/token_json.h"
+#include "api/forms/receipt_json.h"
+#include "api/forms/token_json.h"
 #include "request_json/row_reader.h"
 
 namespace heddle::serve {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <vector>
 
 #include "limits/key_use.h"
 #include "request_json/shown.h"
@@ -18,6 +19,14 @@ std::string without_version(const std::string& name) {
   const bool is_version = at != std::string::npos && at + 1 < name.size() &&
                           name.find_first_not_of("0123456789", at + 1) == std::string::npos;
   return is_version ? name.substr(0, at) : name;
+}
+
+/// Of each entry of each_adapter its own, in the order of the prompts; else the one of all prompts.
+std::vector<const ModelChoice*> choices_of(const Generation& generation) {
+  if (generation.each.empty()) return {&generation.choice};
+  std::vector<const ModelChoice*> choices;
+  for (const EachAdapter& each : generation.each) choices.push_back(&each.choice);
+  return choices;
 }
 
 void set_quota(Responder& responder, const std::string& what,
@@ -37,21 +46,30 @@ void Routes::check_adapter(const std::string& key, const std::string& name) cons
                  "this key may not use " + app::quote(name) + " (--limits)", "model");
 }
 
-net::awaitable<void> Routes::admit(const HttpRequest& http, Generation& generation,
-                                   Responder& responder, RequestLog& log) {
-  const ModelChoice& choice = generation.choice;
-  for (const std::string& name : names_in(choice)) {  // before anything is fetched
-    if (!service_.names().knows(name)) check_adapter(log.key, name);
+/// Those that were fetched have passed by the names that the request has for them.
+void Routes::check_adapters(const std::string& key, const ModelChoice& choice,
+                            const Request& request) const {
+  if (choice.fetched.empty() && request.adapters.empty()) {
+    check_adapter(key, request.adapter.empty() ? app::kBaseName : request.adapter);
   }
-  co_await resolve(http, generation, log);
-  const Request& first = generation.prompts.front();
-  if (choice.fetched.empty() && first.adapters.empty()) {
-    check_adapter(log.key, first.adapter.empty() ? app::kBaseName : first.adapter);
-  }
-  for (const AdapterWeight& each : first.adapters) {
+  for (const AdapterWeight& each : request.adapters) {
     const bool is_fetched = std::ranges::any_of(
         choice.fetched, [&each](const auto& one) { return one.second->name == each.name; });
-    if (!is_fetched) check_adapter(log.key, each.name);
+    if (!is_fetched) check_adapter(key, each.name);
+  }
+}
+
+net::awaitable<void> Routes::admit(const HttpRequest& http, Generation& generation,
+                                   Responder& responder, RequestLog& log) {
+  const auto choices = choices_of(generation);
+  for (const ModelChoice* choice : choices) {
+    for (const std::string& name : names_in(*choice)) {  // before anything is fetched
+      if (!service_.names().knows(name)) check_adapter(log.key, name);
+    }
+  }
+  co_await resolve(http, generation, log);
+  for (size_t i = 0; i < choices.size(); ++i) {
+    check_adapters(log.key, *choices[i], generation.prompts[i]);
   }
   const auto now = std::chrono::steady_clock::now();
   const int64_t num_rows = std::ssize(generation.prompts) * generation.best_of;

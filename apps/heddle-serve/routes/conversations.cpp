@@ -3,7 +3,7 @@
 
 #include "api/api_error.h"
 #include "api/fields.h"
-#include "api/token_json.h"
+#include "api/forms/token_json.h"
 #include "messages/form.h"
 #include "messages/request.h"
 #include "request_json/shown.h"

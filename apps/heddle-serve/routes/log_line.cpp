@@ -7,7 +7,7 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/spdlog.h>
 
-#include "api/token_json.h"
+#include "api/forms/token_json.h"
 #include "log_pattern.h"
 #include "request_json/shown.h"
 

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "api/api_error.h"
-#include "api/token_json.h"
+#include "api/forms/token_json.h"
 #include "page_files.h"
 #include "service/adapter_note.h"
 

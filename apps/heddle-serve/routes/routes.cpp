@@ -11,7 +11,7 @@
 #include "api/lorax.h"
 #include "api/openai_form.h"
 #include "api/openai_request.h"
-#include "api/token_json.h"
+#include "api/forms/token_json.h"
 #include "api/tokenize.h"
 #include "request_json/field_error.h"
 #include "routes/adapter_bodies.h"

@@ -78,6 +78,8 @@ class Routes {
   boost::asio::awaitable<void> admit(const HttpRequest& http, Generation& generation,
                                      Responder& responder, RequestLog& log);
   void check_adapter(const std::string& key, const std::string& name) const;
+  void check_adapters(const std::string& key, const ModelChoice& choice,
+                      const Request& request) const;
   /// Which adapters the request has, which are fetched where they may be, and whose share of the
   /// engine it takes.
   boost::asio::awaitable<void> resolve(const HttpRequest& http, Generation& generation,

@@ -7,7 +7,7 @@
 
 #include "api/answer_form.h"
 #include "api/fields.h"
-#include "api/token_json.h"
+#include "api/forms/token_json.h"
 #include "engine/thread/engine_thread.h"
 #include "files/json_text.h"
 #include "options.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "api/answer_form.h"
-#include "api/token_json.h"
+#include "api/forms/token_json.h"
 
 namespace heddle::serve {
 

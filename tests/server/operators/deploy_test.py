@@ -3,11 +3,14 @@ server has."""
 import json
 import pathlib
 import re
+import sys
 import unittest
 
-from serve_case import Case, main
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-DEPLOY = pathlib.Path(__file__).parents[2] / "deploy"
+from serve_case import Case, main  # noqa: E402
+
+DEPLOY = pathlib.Path(__file__).resolve().parents[3] / "deploy"
 OF_PROMETHEUS = {"up": set()}  # what it makes itself
 OF_TARGETS = {"instance", "job"}  # labels that it adds
 FUNCTIONS = {"rate", "increase", "changes", "histogram_quantile", "min_over_time"}

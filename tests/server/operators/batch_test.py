@@ -3,12 +3,15 @@ import json
 import pathlib
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
-from serve_case import HEDDLE, Server, main
-from tiny_model import write_all
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from serve_case import HEDDLE, Server, main  # noqa: E402
+from tiny_model import write_all  # noqa: E402
 
 TEXT = {"prompt": "ab", "max_tokens": 6, "temperature": 0, "ignore_eos": True, "logprobs": 2}
 CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 6, "temperature": 0, "ignore_eos": True}

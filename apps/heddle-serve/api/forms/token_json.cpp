@@ -1,4 +1,4 @@
-#include "api/token_json.h"
+#include "api/forms/token_json.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,8 @@
-#include "api/receipt_json.h"
+#include "api/forms/receipt_json.h"
 
 #include <utility>
 
-#include "api/token_json.h"
+#include "api/forms/token_json.h"
 
 namespace heddle::serve {
 namespace {

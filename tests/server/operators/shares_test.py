@@ -3,11 +3,15 @@ may take, and what log, metrics and the page say of it, without keys.
 """
 import concurrent.futures
 import json
+import pathlib
 import subprocess
+import sys
 import time
 import unittest
 
-from serve_case import HEDDLE, Case, main
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from serve_case import HEDDLE, Case, main  # noqa: E402
 
 KEYS = {"reports": "sesame-of-reports", "chat": "sesame-of-chat", "key-3": "sesame-without-a-name"}
 TEXT = {"prompt": "ab", "temperature": 0, "ignore_eos": True}

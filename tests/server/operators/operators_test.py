@@ -6,11 +6,14 @@ import pathlib
 import re
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
-from serve_case import HEDDLE, Case, main
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from serve_case import HEDDLE, Case, main  # noqa: E402
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 KEYS = {"reports": "sesame-of-reports", "chat": "sesame-of-chat"}

@@ -3,11 +3,14 @@ mistakes in the file, which end the program before the model is read."""
 import json
 import pathlib
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
-from serve_case import HEDDLE, Case, main
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from serve_case import HEDDLE, Case, main  # noqa: E402
 
 TEXT = {"prompt": "ab", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
 LONG = {**TEXT, "max_tokens": 2000}
@@ -125,6 +128,16 @@ class Limits(LimitsCase):
         self.assertEqual(self.server.admin("/v1/load_lora_adapter", load)[0], 200)
         self.assertEqual(self.ask("sql", model="a1@1")[0], 200, "a version is of its adapter")
         self.assertEqual(self.ask("plain", model="a1@1")[0], 403)
+
+    def test_each_adapter_of_a_request_has_to_be_allowed(self):
+        chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+        for each, status in ((["a1"], 200), (["a1", "a1"], 200), (["a1", "a0"], 403), (["a1", None], 403),
+                             ([[{"name": "a1"}, {"name": "a0"}]], 403)):
+            with self.subTest(each=each):
+                got, _, answer = self.ask("sql", "/v1/chat/completions", chat, each_adapter=each)
+                self.assertEqual(got, status, answer)
+        status, _, answer = self.ask("narrow", "/v1/chat/completions", chat, each_adapter=[None, "a0", "a1"])
+        self.assertIn(status, (400, 429), "three answers at once are more than two")
 
     def test_keys_of_administrators_have_no_limit(self):
         for _ in range(5):
