@@ -13,9 +13,9 @@
 
 #include "api/api_error.h"
 #include "api/fields.h"
-#include "api/lora_scales.h"
 #include "api/forms/receipt_json.h"
 #include "api/forms/token_json.h"
+#include "api/lora_scales.h"
 #include "request_json/row_reader.h"
 
 namespace heddle::serve {

@@ -8,10 +8,10 @@
 #include "heddle/core/error.h"
 
 #include "api/fields.h"
+#include "api/forms/token_json.h"
 #include "api/lorax.h"
 #include "api/openai_form.h"
 #include "api/openai_request.h"
-#include "api/forms/token_json.h"
 #include "api/tokenize.h"
 #include "request_json/field_error.h"
 #include "routes/adapter_bodies.h"
