@@ -188,7 +188,7 @@ class Bash(Case):
                 ("heddle generate hello", []),
                 ("heddle generate -- --to", []),
                 ("heddle -h generate --js", ["--json", "--json-schema"]),
-                ("heddle help r", ["resume", "rows"]),
+                ("heddle help r", ["resume", "rows", "run-batch"]),
                 ("heddle help ge", ["generate"]),
                 ("heddle completion ", shells),
                 ("heddle inspect mo", ["model.gguf", "models"])):
@@ -260,7 +260,7 @@ class Fish(Case):
                 ("heddle generate --adapter=sql=ad", ["--adapter=sql=adapters/"]),
                 ("heddle generate --adapter a=x --adapter=b=y --use ", ["a", "b", "base"]),
                 ("heddle generate --threads ", []),
-                ("heddle help r", ["resume", "rows"]),
+                ("heddle help r", ["resume", "rows", "run-batch"]),
                 ("heddle completion ", ["bash", "fish", "zsh"]),
                 ("heddle inspect mo", ["model.gguf", "models/"])):
             with self.subTest(line=line):
