@@ -10,6 +10,7 @@
 #include "files/gguf.h"
 #include "files/printable.h"
 #include "model/adapters/open_adapter.h"
+#include "model/adapters/peft_adapter.h"
 #include "model/source/folder_weights.h"
 #include "model/source/model_files.h"
 #include "model/source/read_json.h"
