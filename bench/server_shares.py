@@ -41,7 +41,7 @@ class Server:
     def waiting(self):
         connection = self.connect()
         connection.request("GET", "/metrics")
-        return float(re.search(r"vllm:num_requests_waiting\S* (\S+)", connection.getresponse().read().decode())[1])
+        return float(re.search(r"^vllm:num_requests_waiting\S* (\S+)$", connection.getresponse().read().decode(), re.MULTILINE)[1])
 
     def ask(self, holder, prompt, tokens):
         """Seconds to the first token, and to the end."""
