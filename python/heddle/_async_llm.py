@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from heddle import _core
-from heddle._adapters import AdapterLists, Adapters
 from heddle._answers import Answer, Answers, Stream
 from heddle._fields import Message
-from heddle._hints import check_keywords, hinted
+from heddle._hints import check_keywords
 from heddle._llm import LLM
-from heddle._options import ChatOptions, GenerateOptions, StreamChatOptions, StreamOptions, takes
+from heddle._options import (
+    CLASSIFY_DEFAULTS,
+    EMBED_DEFAULTS,
+    TEMPLATE_DEFAULTS,
+    ChatOptions,
+    ClassifyOptions,
+    EmbedOptions,
+    GenerateOptions,
+    StreamChatOptions,
+    StreamOptions,
+    TemplateOptions,
+    takes,
+)
 from heddle._params import Params, SamplingParams
 from heddle._progress import Progress
 from heddle._several import Prompts
@@ -23,7 +34,8 @@ from heddle._values import (
     classes_of,
     embeddings_of,
     run_values_async,
-    values_of,
+    texts_to_classify,
+    texts_to_embed,
 )
 
 if TYPE_CHECKING:
@@ -201,13 +213,7 @@ class AsyncLLM:
         conversation: str | Sequence[Message],
         *,
         tokenize: Literal[True] = True,
-        adapter: str | None = None,
-        system: str | None = None,
-        tools: Sequence[Message] | None = None,
-        documents: Sequence[Message] | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
+        **options: Unpack[TemplateOptions],
     ) -> list[int]: ...
     @overload
     async def apply_chat_template(
@@ -215,20 +221,19 @@ class AsyncLLM:
         conversation: str | Sequence[Message],
         *,
         tokenize: Literal[False],
-        adapter: str | None = None,
-        system: str | None = None,
-        tools: Sequence[Message] | None = None,
-        documents: Sequence[Message] | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
+        **options: Unpack[TemplateOptions],
     ) -> str: ...
+    @takes(TemplateOptions, TEMPLATE_DEFAULTS)
     async def apply_chat_template(
-        self, conversation: str | Sequence[Message], **options: Any
+        self,
+        conversation: str | Sequence[Message],
+        *,
+        tokenize: bool = True,
+        **options: Unpack[TemplateOptions],
     ) -> list[int] | str:
         """What the chat template makes of a conversation, as `LLM.apply_chat_template`."""
         call: Callable[..., list[int] | str] = self._llm.apply_chat_template
-        return await _in_thread(functools.partial(call, conversation, **options))
+        return await _in_thread(functools.partial(call, conversation, tokenize=tokenize, **options))
 
     @overload
     async def generate(
@@ -303,86 +308,35 @@ class AsyncLLM:
         )
 
     @overload
-    async def embed(
-        self,
-        prompts: str | Sequence[int],
-        *,
-        adapter: Adapters = None,
-        adapters: AdapterLists = None,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        dimensions: int = 0,
-        cache_salt: str = "",
-    ) -> list[float]: ...
+    async def embed(self, prompts: str | Sequence[int], **options: Unpack[EmbedOptions]) -> list[float]: ...
     @overload
     async def embed(
-        self,
-        prompts: list[str] | Sequence[Sequence[int]],
-        *,
-        adapter: Adapters = None,
-        adapters: AdapterLists = None,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        dimensions: int = 0,
-        cache_salt: str = "",
+        self, prompts: list[str] | Sequence[Sequence[int]], **options: Unpack[EmbedOptions]
     ) -> list[list[float]]: ...
-    @hinted
+    @takes(EmbedOptions, EMBED_DEFAULTS)
     async def embed(
         self,
         prompts: str | Sequence[int] | list[str] | Sequence[Sequence[int]],
-        *,
-        adapter: Adapters = None,
-        adapters: AdapterLists = None,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        dimensions: int = 0,
-        cache_salt: str = "",
+        **options: Unpack[EmbedOptions],
     ) -> list[float] | list[list[float]]:
         """The embeddings of texts, as `LLM.embed`, which has the arguments."""
-        given = values_of(
-            prompts,
-            adapter,
-            adapters,
-            cache_salt,
-            "embedding",
-            pooling=pooling or "",
-            normalize=normalize,
-            dimensions=dimensions,
-        )
+        given = texts_to_embed(prompts, options)
         return embeddings_of(await self._values(given), given.is_one)
 
     @overload
-    async def classify(
-        self,
-        prompts: str | Sequence[int],
-        *,
-        adapter: Adapters = None,
-        adapters: AdapterLists = None,
-        activates: bool = True,
-        cache_salt: str = "",
-    ) -> Classes: ...
+    async def classify(self, prompts: str | Sequence[int], **options: Unpack[ClassifyOptions]) -> Classes: ...
     @overload
     async def classify(
-        self,
-        prompts: list[str] | Sequence[Sequence[int]],
-        *,
-        adapter: Adapters = None,
-        adapters: AdapterLists = None,
-        activates: bool = True,
-        cache_salt: str = "",
+        self, prompts: list[str] | Sequence[Sequence[int]], **options: Unpack[ClassifyOptions]
     ) -> list[Classes]: ...
-    @hinted
+    @takes(ClassifyOptions, CLASSIFY_DEFAULTS)
     async def classify(
         self,
         prompts: str | Sequence[int] | list[str] | Sequence[Sequence[int]],
-        *,
-        adapter: Adapters = None,
-        adapters: AdapterLists = None,
-        activates: bool = True,
-        cache_salt: str = "",
+        **options: Unpack[ClassifyOptions],
     ) -> Classes | list[Classes]:
         """The classes of texts, as `LLM.classify`, which has the arguments."""
-        given = values_of(prompts, adapter, adapters, cache_salt, "classes", activates=activates)
+        given = texts_to_classify(prompts, options)
         return classes_of(await self._values(given), given.is_one)
 
     async def _run(self, prompts: Prompts) -> Answer | Answers:

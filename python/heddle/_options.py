@@ -1,4 +1,4 @@
-"""The keywords of `LLM.generate`, `chat`, `stream` and `stream_chat`, declared once."""
+"""The keywords of the calls of `LLM` and `AsyncLLM`, declared once."""
 
 from __future__ import annotations
 
@@ -19,6 +19,15 @@ DEFAULTS: dict[str, Any] = {
     "chat_template_kwargs": None, "add_generation_prompt": True,
 }
 """In the order of signatures."""
+TEMPLATE_DEFAULTS: dict[str, Any] = {
+    "adapter": None, "system": None, "tools": None, "documents": None, "chat_template_kwargs": None,
+    "add_generation_prompt": True, "continue_final_message": False,
+}
+"""Of `apply_chat_template`."""
+EMBED_DEFAULTS: dict[str, Any] = {
+    "adapter": None, "adapters": None, "pooling": None, "normalize": None, "dimensions": 0, "cache_salt": "",
+}
+CLASSIFY_DEFAULTS: dict[str, Any] = {"adapter": None, "adapters": None, "activates": True, "cache_salt": ""}
 DRAWN = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "ignore_end")
 """Those that a request has as they are."""
 
@@ -70,12 +79,39 @@ class ChatOptions(GenerateOptions, _Conversation, total=False):
     """Of one conversation or several."""
 
 
+class TemplateOptions(_Conversation, total=False):
+    """Of `apply_chat_template`, but for `tokenize`, which its result depends on."""
+
+    adapter: str | None
+    continue_final_message: bool
+
+
+class _ValueOptions(TypedDict, total=False):
+    adapter: Adapters
+    adapters: AdapterLists
+    cache_salt: str
+
+
+class EmbedOptions(_ValueOptions, total=False):
+    """Of `embed`."""
+
+    pooling: str | None
+    normalize: bool | None
+    dimensions: int
+
+
+class ClassifyOptions(_ValueOptions, total=False):
+    """Of `classify`."""
+
+    activates: bool
+
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def takes(options: Any) -> Callable[[Method], Method]:
+def takes(options: Any, defaults: Mapping[str, Any] = DEFAULTS) -> Callable[[Method], Method]:
     """Shows the keywords of a method one by one in its signature and in `help`, and refuses others
-    with a hint."""
+    with a hint. Those without a default are a `Sampling`."""
 
     def show(method: Method) -> Method:
         types = {name: hint.__forward_arg__ for name, hint in options.__annotations__.items()}
@@ -83,10 +119,12 @@ def takes(options: Any) -> Callable[[Method], Method]:
         *positional, _ = signature.parameters.values()
         parameters = positional + [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[name])
-            for name, default in DEFAULTS.items()
+            for name, default in defaults.items()
             if name in types
         ]
-        rest = inspect.Parameter("sampling", inspect.Parameter.VAR_KEYWORD, annotation="Unpack[Sampling]")
+        if not types.keys() <= defaults.keys():
+            rest = inspect.Parameter.VAR_KEYWORD
+            parameters.append(inspect.Parameter("sampling", rest, annotation="Unpack[Sampling]"))
         names = [p.name for p in positional if p.name != "self"] + list(types)
         call = method.__qualname__
         declare(call, names)
@@ -96,7 +134,7 @@ def takes(options: Any) -> Callable[[Method], Method]:
             check_keywords(call, kwargs, names)
             return method(*args, **kwargs)
 
-        checked.__signature__ = signature.replace(parameters=[*parameters, rest])  # type: ignore[attr-defined]
+        checked.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         return checked  # type: ignore[return-value]
 
     return show

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from heddle import _core
 from heddle._fields import Message, fields_of_conversations, fields_of_prompt
 from heddle._hints import hinted
+from heddle._options import TEMPLATE_DEFAULTS, TemplateOptions, takes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def _request(fields: Mapping[str, Any], adapter: str | None) -> _core.Request:
@@ -70,13 +74,7 @@ class TextCalls:
         conversation: str | Sequence[Message],
         *,
         tokenize: Literal[True] = True,
-        adapter: str | None = None,
-        system: str | None = None,
-        tools: Sequence[Message] | None = None,
-        documents: Sequence[Message] | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
+        **options: Unpack[TemplateOptions],
     ) -> list[int]: ...
     @overload
     def apply_chat_template(
@@ -84,27 +82,15 @@ class TextCalls:
         conversation: str | Sequence[Message],
         *,
         tokenize: Literal[False],
-        adapter: str | None = None,
-        system: str | None = None,
-        tools: Sequence[Message] | None = None,
-        documents: Sequence[Message] | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
+        **options: Unpack[TemplateOptions],
     ) -> str: ...
-    @hinted
+    @takes(TemplateOptions, TEMPLATE_DEFAULTS)
     def apply_chat_template(
         self,
         conversation: str | Sequence[Message],
         *,
         tokenize: bool = True,
-        adapter: str | None = None,
-        system: str | None = None,
-        tools: Sequence[Message] | None = None,
-        documents: Sequence[Message] | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
+        **options: Unpack[TemplateOptions],
     ) -> list[int] | str:
         """What the chat template makes of a conversation: the prompt of `chat`.
 
@@ -126,13 +112,7 @@ class TextCalls:
         Raises:
             ValueError: The model has no template, or it refuses the conversation; unknown adapter.
         """
-        given = {
-            "system": system,
-            "tools": tools,
-            "documents": documents,
-            "chat_template_kwargs": chat_template_kwargs,
-            "add_generation_prompt": add_generation_prompt,
-        }
-        request = _request(fields_of_conversations([conversation], given)[0], adapter)
-        request.continue_final_message = continue_final_message
+        given = {**TEMPLATE_DEFAULTS, **options}
+        request = _request(fields_of_conversations([conversation], given)[0], given["adapter"])
+        request.continue_final_message = given["continue_final_message"]
         return self._engine.tokenize(request) if tokenize else self._engine.render(request)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from heddle import _core
-from heddle._adapters import AdapterLists, Adapters, Choice, choices_of, name_of, set_adapters
+from heddle._adapters import Choice, choices_of, name_of, set_adapters
 from heddle._answers import answer_of, raise_error
 from heddle._fields import fields_of_prompt
-from heddle._hints import hinted
+from heddle._options import (
+    CLASSIFY_DEFAULTS,
+    EMBED_DEFAULTS,
+    ClassifyOptions,
+    EmbedOptions,
+    takes,
+)
 from heddle._run import OnEnd, Submit, run, run_async
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -49,14 +58,23 @@ class ValuePrompts:
     """The arguments of `_core.Request.want`."""
 
 
-def values_of(
-    prompts: Any, adapter: Adapters, adapters: AdapterLists, cache_salt: str, kind: str, **wanted: Any
-) -> ValuePrompts:
-    """The prompts of a call, which may be one."""
+def _values_of(prompts: Any, call: dict[str, Any], kind: str) -> ValuePrompts:
+    """The prompts of a call, which may be one; what it has besides adapters and salt is `wanted`."""
     is_one = isinstance(prompts, str) or (len(prompts) > 0 and hasattr(prompts[0], "__index__"))
     fields = [fields_of_prompt(p) for p in ([prompts] if is_one else prompts)]
-    choices = choices_of(adapter, adapters, len(fields))
-    return ValuePrompts(fields, choices, is_one, cache_salt, kind, wanted)
+    choices = choices_of(call.pop("adapter"), call.pop("adapters"), len(fields))
+    return ValuePrompts(fields, choices, is_one, call.pop("cache_salt"), kind, call)
+
+
+def texts_to_embed(prompts: Any, options: EmbedOptions) -> ValuePrompts:
+    """The prompts of `embed`."""
+    call = {**EMBED_DEFAULTS, **options}
+    return _values_of(prompts, {**call, "pooling": call["pooling"] or ""}, "embedding")
+
+
+def texts_to_classify(prompts: Any, options: ClassifyOptions) -> ValuePrompts:
+    """The prompts of `classify`."""
+    return _values_of(prompts, {**CLASSIFY_DEFAULTS, **options}, "classes")
 
 
 def _request_of(prompts: ValuePrompts, i: int) -> _core.Request:
@@ -134,40 +152,16 @@ class ValueCalls:
         raise NotImplementedError
 
     @overload
-    def embed(
-        self,
-        prompts: str | Sequence[int],
-        *,
-        adapter: Adapters = None,
-        adapters: AdapterLists = None,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        dimensions: int = 0,
-        cache_salt: str = "",
-    ) -> list[float]: ...
+    def embed(self, prompts: str | Sequence[int], **options: Unpack[EmbedOptions]) -> list[float]: ...
     @overload
     def embed(
-        self,
-        prompts: list[str] | Sequence[Sequence[int]],
-        *,
-        adapter: Adapters = None,
-        adapters: AdapterLists = None,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        dimensions: int = 0,
-        cache_salt: str = "",
+        self, prompts: list[str] | Sequence[Sequence[int]], **options: Unpack[EmbedOptions]
     ) -> list[list[float]]: ...
-    @hinted
+    @takes(EmbedOptions, EMBED_DEFAULTS)
     def embed(
         self,
         prompts: str | Sequence[int] | list[str] | Sequence[Sequence[int]],
-        *,
-        adapter: Adapters = None,
-        adapters: AdapterLists = None,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        dimensions: int = 0,
-        cache_salt: str = "",
+        **options: Unpack[EmbedOptions],
     ) -> list[float] | list[list[float]]:
         """The embeddings of texts, as sentence-transformers computes them (docs/embeddings.md).
 
@@ -186,41 +180,20 @@ class ValueCalls:
         Raises:
             ValueError, NotImplementedError, MemoryError, RuntimeError: As `generate`.
         """
-        given = values_of(
-            prompts, adapter, adapters, cache_salt, "embedding",
-            pooling=pooling or "", normalize=normalize, dimensions=dimensions,
-        )
+        given = texts_to_embed(prompts, options)
         return embeddings_of(self._values(given), given.is_one)
 
     @overload
-    def classify(
-        self,
-        prompts: str | Sequence[int],
-        *,
-        adapter: Adapters = None,
-        adapters: AdapterLists = None,
-        activates: bool = True,
-        cache_salt: str = "",
-    ) -> Classes: ...
+    def classify(self, prompts: str | Sequence[int], **options: Unpack[ClassifyOptions]) -> Classes: ...
     @overload
     def classify(
-        self,
-        prompts: list[str] | Sequence[Sequence[int]],
-        *,
-        adapter: Adapters = None,
-        adapters: AdapterLists = None,
-        activates: bool = True,
-        cache_salt: str = "",
+        self, prompts: list[str] | Sequence[Sequence[int]], **options: Unpack[ClassifyOptions]
     ) -> list[Classes]: ...
-    @hinted
+    @takes(ClassifyOptions, CLASSIFY_DEFAULTS)
     def classify(
         self,
         prompts: str | Sequence[int] | list[str] | Sequence[Sequence[int]],
-        *,
-        adapter: Adapters = None,
-        adapters: AdapterLists = None,
-        activates: bool = True,
-        cache_salt: str = "",
+        **options: Unpack[ClassifyOptions],
     ) -> Classes | list[Classes]:
         """The classes of texts, by the score head of the adapter or else of the model.
 
@@ -235,7 +208,7 @@ class ValueCalls:
             NotImplementedError: Neither the adapter nor the model has a score head.
             ValueError, MemoryError, RuntimeError: As `generate`.
         """
-        given = values_of(prompts, adapter, adapters, cache_salt, "classes", activates=activates)
+        given = texts_to_classify(prompts, options)
         return classes_of(self._values(given), given.is_one)
 
     def _values(self, prompts: ValuePrompts) -> list[_core.Completion]:
