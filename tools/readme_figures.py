@@ -81,7 +81,7 @@ def slower_line(race, lora_peers, attention, attention_peers, other_card):
     prefill = [record["tflops"] < max(prefill_peers(record, attention_peers).values()) for record, _ in prefill_cells(attention, attention_peers)]
     return (f"Slower than the best peer, of single operations on an H200: [LoRA](docs/benchmarks/lora.md) in {lost} of {len(lora)} cells, "
             f"[attention](docs/benchmarks/attention.md) of decode in {here} of {len(decode)} ({there} on another card), of prompts in "
-            f"{sum(prefill)} of {len(prefill)}.")
+            f"{sum(prefill)} of {len(prefill)}. LoRA: {measured(race)} Attention: {measured(attention)}")
 
 
 def cpu_cells(names):

@@ -15,7 +15,7 @@ _FOLDER = pathlib.Path(__file__).resolve().parent
 
 def names_model(arguments: list[str]) -> bool:
     """Whether `heddle demo` with these arguments needs no model from the cache."""
-    given = any(a == "-m" or a.startswith(("-m", "--model")) for a in arguments)
+    given = any(a.startswith(("-m", "--model")) for a in arguments)
     return given or bool({"-h", "--help"} & set(arguments)) or bool(os.environ.get("HEDDLE_MODEL"))
 
 
