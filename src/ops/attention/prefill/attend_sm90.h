@@ -13,6 +13,7 @@
 // warpgroup, and of 8 keys or elements those of 2 q and 2 q + 1.
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/convert_cuda.h"
 #include "cuda/exp_cuda.h"
@@ -160,13 +161,12 @@ struct SeenKeys {
   }
 };
 
-/// Rows that see a key of the tile that lies in no page become NaN.
+/// Rows that see a key that lies in no page become NaN.
 template <class S>
 __device__ void spoil_rows(const PrefillParams& p, const PrefillItem& item, const SeenKeys& seen,
-                           int tile, float (&sum)[2]) {
-  const int first = tile * S::kKeys;
+                           float (&sum)[2]) {
 #pragma unroll 1
-  for (int key = first + own_column() / 2; key < min(first + S::kKeys, item.num_keys); key += 4) {
+  for (int key = item.begin * S::kKeys + own_column() / 2; key < item.num_keys; key += 4) {
     const int64_t page = p.call.kv.pages[item.first_page + page_slot(p.call.kv, key).page];
     if (is_page(p.call.kv, page)) continue;
 #pragma unroll
@@ -181,11 +181,11 @@ __device__ void spoil_rows(const PrefillParams& p, const PrefillItem& item, cons
 struct PartlySeen {
   int begin, end, num_keys;
 
-  /// all_begin, all_end: the keys that all rows see.
-  __device__ PartlySeen(int tile_keys, int tile, int all_begin, int all_end, int item_keys)
-      : num_keys(min(item_keys - tile * tile_keys, tile_keys)) {
-    begin = min(max(all_begin - tile * tile_keys, 0), num_keys);
-    end = max(min(all_end - tile * tile_keys, num_keys), begin);
+  __device__ PartlySeen(const PrefillItem& item, int tile_keys, int tile) {
+    const int first = tile * tile_keys;
+    num_keys = min(item.num_keys - first, tile_keys);
+    begin = min(max(item.all_begin - first, 0), num_keys);
+    end = max(min(item.all_end - first, num_keys), begin);
   }
   [[nodiscard]] __device__ int count() const { return begin + num_keys - end; }
   [[nodiscard]] __device__ int key(int i) const { return i < begin ? i : i - begin + end; }
@@ -355,12 +355,11 @@ __device__ void attend(const PrefillSm90Params& params, PrefillShared<S>& shared
         if (lane == 0) empty.arrive();
       };
       // The scores of a tile have been multiplied: they become weights.
-      const auto weigh = [&](int tile) {
+      const auto weigh = [&](int tile, auto may_be_masked) {
         hold(s);
         free_stage(shared.key_ring.empty[keys.stage]);
         keys.advance(S::kStages);
-        if (tile < whole_begin || tile >= whole_end) seen.template mask<S>(tile * S::kKeys, s);
-        if (item.has_no_page[0] != 0) spoil_rows<S>(p, item, seen, tile, state.sum);
+        if (may_be_masked && item.is_masked(tile)) seen.template mask<S>(tile * S::kKeys, s);
         state.weigh(s, p.scale_log2, shrink);
       };
       const auto finish_values = [&] {
@@ -371,8 +370,8 @@ __device__ void attend(const PrefillSm90Params& params, PrefillShared<S>& shared
       };
       // Before the products with the values of a tile.
       const auto guard_values = [&](int tile) {
-        if (tile >= whole_begin && tile < whole_end) return;
-        const PartlySeen partly(S::kKeys, tile, item.all_begin, item.all_end, item.num_keys);
+        if (!item.is_masked(tile)) return;
+        const PartlySeen partly(item, S::kKeys, tile);
         std::byte* const its = shared.values[values.stage];
         if (!any_not_finite<T, S>(partly, its, group)) return;
         take_out_not_finite<T, S>(partly, seen, tile * S::kKeys, its, weights, state);
@@ -388,26 +387,32 @@ __device__ void attend(const PrefillSm90Params& params, PrefillShared<S>& shared
       start_scores<T, S>(queries, shared.keys[keys.stage], s);
       turns.pass();
       wait_for_products<0>();
-      weigh(item.begin);
+      weigh(item.begin, std::true_type{});
       narrow_weights<T>(s, weights);
-#pragma unroll 1
-      for (int tile = item.begin + 1; tile < end; ++tile) {
+      const auto add_tile = [&](int tile, auto may_be_masked) {
         shared.key_ring.wait_full(keys);
         shared.value_ring.wait_full(values);
-        guard_values(tile - 1);
+        if (may_be_masked) guard_values(tile - 1);
         show_to_copy_engine();
         turns.wait();
         start_scores<T, S>(queries, shared.keys[keys.stage], s);
         start_next_values();
         turns.pass();
         wait_for_products<1>();
-        weigh(tile);
+        weigh(tile, may_be_masked);
         // The compiler moves the wait for products up between the weights, as far as the last
         // branch. So this loop, which ends at once, comes before it.
         shared.value_ring.wait_full(values);
         finish_values();
         state.shrink_values(shrink);
         narrow_weights<T>(s, weights);
+      };
+      int tile = item.begin + 1;
+      while (tile < end) {
+        // Most tiles: this one and the one before are seen whole by all rows.
+#pragma unroll 1
+        for (; tile > whole_begin && tile < whole_end; ++tile) add_tile(tile, std::false_type{});
+        if (tile < end) add_tile(tile++, std::true_type{});
       }
       if (lane == 0) shared.queries_empty.arrive();
       shared.value_ring.wait_full(values);
@@ -415,6 +420,7 @@ __device__ void attend(const PrefillSm90Params& params, PrefillShared<S>& shared
       show_to_copy_engine();
       start_next_values();
       finish_values();
+      if (item.has_no_page[0] != 0) spoil_rows<S>(p, item, seen, state.sum);
     }
     write_rows<T, S>(p, item, first_row, state);
     shared.item_ring.empty[items.stage].arrive();
