@@ -25,7 +25,8 @@ EngineOptions options_for(const std::string& path) {
           .num_threads = 1,
           .page_size = 4,
           .prefill_chunk = 9,
-          .kv_memory = 24 * 512};
+          .kv_memory = 24 * 512,
+          .kv_host_memory = 0};  // where a page that cannot be stored ends no row
 }
 
 /// Rows of all kinds: with adapters, drawn, with stop strings, refused.

@@ -187,16 +187,15 @@ TEST_F(CEngine, TellsWhatOfAPromptThePrefixCacheHad) {
     return completion.cached_tokens;
   };
   EXPECT_EQ(cached("", engine), 0);
-  // On a GPU two pages of 4 tokens, on the CPU also the next token.
-  const int64_t found = testing::is_on_cpu() ? 9 : 8;
-  EXPECT_EQ(cached("", engine), found);
+  constexpr int64_t kFound = 9;  // two pages of 4 tokens, and the next token
+  EXPECT_EQ(cached("", engine), kFound);
   EXPECT_EQ(cached("a", engine), 0);
-  EXPECT_EQ(cached("a", engine), found);
+  EXPECT_EQ(cached("a", engine), kFound);
   heddle_engine_stats stats;
   ASSERT_EQ(heddle_engine_get_stats(engine, &stats), HEDDLE_OK);
   EXPECT_EQ(stats.prefix_tokens, 40);
-  EXPECT_EQ(stats.cached_tokens, 2 * found);
-  EXPECT_EQ(stats.prefill_tokens, 40 - 2 * found);
+  EXPECT_EQ(stats.cached_tokens, 2 * kFound);
+  EXPECT_EQ(stats.prefill_tokens, 40 - 2 * kFound);
   EXPECT_EQ(stats.generated_tokens, 12);
   EXPECT_EQ(stats.parkings, 0);
   heddle_engine_load load;

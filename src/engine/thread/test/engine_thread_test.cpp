@@ -338,12 +338,11 @@ TEST_F(EngineThreadTest, TheCacheIsResetBeforeWhatIsSubmittedLater) {
     return take_all(*queue).at(id).cached_tokens;
   };
   EXPECT_EQ(cached(), 0);
-  // On a GPU two pages of 4 tokens, on the CPU also the next token.
-  const int64_t found = testing::is_on_cpu() ? 9 : 8;
-  EXPECT_EQ(cached(), found);
+  constexpr int64_t kFound = 9;  // two pages of 4 tokens, and the next token
+  EXPECT_EQ(cached(), kFound);
   thread.reset_prefix_cache();
   EXPECT_EQ(cached(), 0);
-  EXPECT_EQ(cached(), found);
+  EXPECT_EQ(cached(), kFound);
   thread.reset_prefix_cache();  // of an engine without work, too
   EXPECT_EQ(thread.call([](Engine& e) { return e.load().num_cached_pages; }), 0);
   thread.stop();
