@@ -46,7 +46,8 @@ def judge(llm: heddle.LLM, prompt: list[int], names: list[str], salt: str) -> tu
     answers = llm.generate(
         prompt, each_adapter=names, max_tokens=1, ignore_end=True, cache_salt=salt, temperature=0
     )
-    return 1e3 * (time.perf_counter() - begin), list(answers)
+    took = 1e3 * (time.perf_counter() - begin)
+    return took, answers if isinstance(answers, list) else [answers]
 
 
 def round_of(llm: heddle.LLM, tokens: int, count: int, number: int) -> dict[str, float]:
