@@ -9,7 +9,8 @@ milliseconds:
 
   load           load_adapter, from the call to its return
   first token    from the same call to the first token of a request with the new weights
-  step           between two tokens of one of the running requests, without loads: median, longest
+  step           of the running requests, without loads: median, longest. The engine answers
+                 `heddle.LLM.stats` between two steps, and a thread asks it all the time
   step, loads    the same while adapters are loaded
 
 Each answer is checked to have been written by the version that was loaded last.
@@ -90,30 +91,43 @@ class Weights:
 
 
 class Steps:
-    """When tokens of one request arrived."""
+    """How long steps took, in milliseconds."""
 
-    def __init__(self) -> None:
-        self._times: list[float] = []
+    def __init__(self, llm: heddle.LLM) -> None:
+        self._llm = llm
+        self._took: list[float] = []
+        self._is_over = threading.Event()
 
-    def watch(self, stream: Any) -> None:
-        for _ in stream:
-            self._times.append(time.perf_counter())
+    def watch(self) -> None:
+        count, at = self._count(), time.perf_counter()
+        while not self._is_over.is_set():
+            new_count, now = self._count(), time.perf_counter()
+            if new_count == count:
+                continue
+            self._took += [1e3 * (now - at) / (new_count - count)] * (new_count - count)
+            count, at = new_count, now
+
+    def end(self) -> None:
+        self._is_over.set()
 
     def begin(self) -> int:
-        return len(self._times)
+        return len(self._took)
 
     def milliseconds(self, begin: int) -> list[float]:
-        times = self._times[begin:]
-        return [1e3 * (after - before) for before, after in zip(times, times[1:])]
+        return self._took[begin:]
+
+    def _count(self) -> int:
+        stats = self._llm.stats()
+        return int(stats.prefill_steps + stats.decode_steps)
 
 
 @contextmanager
 def running(llm: heddle.LLM, rows: int) -> Iterator[Steps]:
     """Requests that decode meanwhile, to the end of the context."""
-    steps = Steps()
+    steps = Steps(llm)
     options: dict[str, Any] = {"adapter": "policy", "max_tokens": llm.max_context, "ignore_end": True}
     streams = [llm.stream(PROMPT, **options) for _ in range(rows)]
-    watcher = threading.Thread(target=steps.watch, args=(streams[0],))
+    watcher = threading.Thread(target=steps.watch)
     watcher.start()
     time.sleep(1)  # prompts are prefilled, and a GPU has recorded its graphs
     try:
@@ -121,6 +135,7 @@ def running(llm: heddle.LLM, rows: int) -> Iterator[Steps]:
     finally:
         for stream in streams:
             stream.cancel()
+        steps.end()
         watcher.join()
 
 

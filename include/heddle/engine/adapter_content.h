@@ -28,11 +28,26 @@ struct AdapterTensor {
   ConstTensorView values;
 };
 
+/// Pinned host memory by way of which tensors of a GPU are copied, kept for contents to come: of the
+/// size of the largest one so far.
+class ContentStaging {
+ public:
+  ContentStaging();
+  ~ContentStaging();
+  /// body(memory) with so many bytes; one caller after another.
+  void use(Device device, size_t bytes, FunctionRef<void(std::span<std::byte>)> body);
+
+ private:
+  struct Memory;
+  std::unique_ptr<Memory> memory_;
+};
+
 /// Tensors as the content of an adapter: copied to host memory once, those of a GPU, which is
 /// ctx.device, in the order of ctx.stream. Done when it returns. Throws Error where one is of
-/// another type, has gaps, or is given twice.
+/// another type, has gaps, or is given twice. Without `staging` copies from a GPU are slow.
 [[nodiscard]] AdapterContent content_of(const ExecContext& ctx, const std::string& name,
                                         const std::string& config_json,
-                                        std::span<const AdapterTensor> tensors);
+                                        std::span<const AdapterTensor> tensors,
+                                        ContentStaging* staging = nullptr);
 
 }  // namespace heddle

@@ -2,14 +2,18 @@
 
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 #include "heddle/core/cuda_context.h"
 #include "heddle/core/error.h"
 
 #include "core/device_bytes.h"
+#include "core/device_graph.h"
 #include "files/json_text.h"
 #include "files/json_value.h"
+#include "model/adapters/load_threads.h"
 
 namespace heddle {
 namespace {
@@ -59,26 +63,92 @@ std::string head_of(std::span<const AdapterTensor> tensors) {
   return head + text;
 }
 
+/// A copy of a tensor into the content.
+struct Copy {
+  const std::byte* from;
+  std::span<std::byte> to;
+};
+
+size_t bytes_of(std::span<const Copy> copies) {
+  size_t bytes = 0;
+  for (const Copy& copy : copies) bytes += copy.to.size();
+  return bytes;
+}
+
+void copy_on_host(std::span<const Copy> copies) {
+  const auto make = [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      if (!copies[i].to.empty()) {
+        std::memcpy(copies[i].to.data(), copies[i].from, copies[i].to.size());
+      }
+    }
+  };
+  model::load_threads(bytes_of(copies)).parallel_for(std::ssize(copies), 1, make);
+}
+
+/// All at once to pinned memory, and from there by several threads.
+void copy_by_way_of(std::span<std::byte> pinned, const ExecContext& ctx,
+                    std::span<const Copy> copies) {
+  std::vector<Copy> from_pinned;
+  for (const Copy& copy : copies) {
+    const std::span<std::byte> to = pinned.first(copy.to.size());
+    pinned = pinned.subspan(to.size());
+    begin_copy_to_host(ctx, to, copy.from);
+    from_pinned.push_back({to.data(), copy.to});
+  }
+  DeviceEvent copied(ctx.device);
+  copied.record(ctx);
+  copied.wait();
+  copy_on_host(from_pinned);
+}
+
 }  // namespace
 
+struct ContentStaging::Memory {
+  std::mutex mutex;
+  Device device;
+  size_t size = 0;
+  StagingBytes bytes;
+};
+
+ContentStaging::ContentStaging() : memory_(std::make_unique<Memory>()) {}
+ContentStaging::~ContentStaging() = default;
+
+void ContentStaging::use(Device device, size_t bytes,
+                         FunctionRef<void(std::span<std::byte>)> body) {
+  const std::lock_guard lock(memory_->mutex);
+  if (memory_->size < bytes || memory_->device != device) {
+    memory_->size = 0;
+    memory_->bytes = {};  // before more is allocated
+    memory_->bytes = StagingBytes(device, bytes);
+    memory_->size = bytes, memory_->device = device;
+  }
+  body({memory_->bytes.get(), bytes});
+}
+
 AdapterContent content_of(const ExecContext& ctx, const std::string& name,
-                          const std::string& config_json, std::span<const AdapterTensor> tensors) {
+                          const std::string& config_json, std::span<const AdapterTensor> tensors,
+                          ContentStaging* staging) {
   const std::string head = head_of(tensors);
   size_t num_bytes = head.size();
   for (const AdapterTensor& tensor : tensors) num_bytes += bytes_of(tensor.values);
-  const std::shared_ptr<std::byte[]> bytes(new std::byte[num_bytes]);  // not cleared first
-  std::byte* next = bytes.get();
-  const auto place = [&](size_t size) { return std::span(std::exchange(next, next + size), size); };
-  std::memcpy(place(head.size()).data(), head.data(), head.size());
-  const ScopedDevice on_device(ctx.device);
+  const std::shared_ptr<std::byte[]> bytes = allocate_zeroed(Device{}, num_bytes, HostPages::kHuge);
+  std::memcpy(bytes.get(), head.data(), head.size());
+  std::byte* next = bytes.get() + head.size();
+  std::vector<Copy> of_host, of_device;
   for (const AdapterTensor& tensor : tensors) {
-    const std::span<std::byte> to = place(bytes_of(tensor.values));
-    if (to.empty()) continue;
-    if (tensor.values.device().type == DeviceType::kCpu) {
-      std::memcpy(to.data(), tensor.values.raw(), to.size());
-    } else {
-      copy_to_host(ctx, to, tensor.values.raw());
-    }
+    const size_t size = bytes_of(tensor.values);
+    const bool is_on_host = tensor.values.device().type == DeviceType::kCpu;
+    (is_on_host ? of_host : of_device)
+        .push_back({tensor.values.raw(), {std::exchange(next, next + size), size}});
+  }
+  copy_on_host(of_host);
+  const ScopedDevice on_device(ctx.device);
+  if (staging == nullptr) {
+    for (const Copy& copy : of_device) copy_to_host(ctx, copy.to, copy.from);
+  } else if (!of_device.empty()) {
+    staging->use(ctx.device, bytes_of(of_device),
+                 [&](std::span<std::byte> pinned) { copy_by_way_of(pinned, ctx, of_device); });
   }
   return {.name = name,
           .config_json = config_json,

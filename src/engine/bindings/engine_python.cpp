@@ -67,6 +67,7 @@ class PythonEngine {
   }
 
   [[nodiscard]] std::vector<std::string> take_warnings() const { return warnings_->take(); }
+  [[nodiscard]] ContentStaging& staging() const { return *staging_; }
 
   /// body(Engine&) in the thread of the engine, without the GIL.
   template <class Body>
@@ -97,6 +98,7 @@ class PythonEngine {
  private:
   std::shared_ptr<Warnings> warnings_ = std::make_shared<Warnings>();  // also the engine's
   std::shared_ptr<EngineThread> thread_;
+  std::unique_ptr<ContentStaging> staging_ = std::make_unique<ContentStaging>();
   pid_t process_;
 };
 
@@ -160,10 +162,11 @@ std::pair<std::vector<std::string>, AdapterReceipt> load_adapter(
   }
   const ExecContext ctx{.device = arrays.device(),
                         .stream = static_cast<cudaStream_t>(arrays.stream())};
+  ContentStaging& staging = engine.staging();
   const nb::gil_scoped_release unlocked;
-  AdapterInfo info =
-      own->load_adapter(name, content_of(ctx, "adapter " + name, config_json, given), replace,
-                        switches_running ? RunningRequests::kSwitch : RunningRequests::kFinish);
+  AdapterInfo info = own->load_adapter(
+      name, content_of(ctx, "adapter " + name, config_json, given, &staging), replace,
+      switches_running ? RunningRequests::kSwitch : RunningRequests::kFinish);
   return {std::move(info.warnings), std::move(info.receipt)};
 }
 

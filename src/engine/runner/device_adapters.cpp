@@ -88,7 +88,6 @@ AdapterData DeviceAdapters::stage(const model::Adapter& adapter, AdapterData old
     StagingBytes reused = old.host ? old.host->release() : StagingBytes();
     if (!is_as_large) reused = {};  // before more is allocated
     if (!is_as_large || num_bytes == 0) return StagingBytes(ctx.device, num_bytes);
-    std::memset(reused.get(), 0, num_bytes);
     return reused;
   };
   return room_for(

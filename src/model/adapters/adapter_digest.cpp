@@ -1,43 +1,72 @@
 #include "model/adapters/adapter_digest.h"
 
+#include <vector>
+
+#include "model/adapters/load_threads.h"
+
 namespace heddle::model {
 namespace {
 
-// Whether a part is there and how many there are comes before it, so that no two structures give
-// the same bytes.
+/// Takes in the structure, and leaves the bytes of the values for several threads. Whether a part
+/// is there and how many there are comes before it, so that no two structures give the same bytes.
+class ContentHasher {
+ public:
+  explicit ContentHasher(std::span<const std::byte> secret) : secret_(secret), hasher_(secret) {}
 
-void add_values(Hasher& hasher, const StoredValues& values) {
-  hasher.add(values.is_present());
-  if (!values.is_present()) return;
-  hasher.add(values.dtype).add(values.rows).add(values.columns).add(values.bytes());
-}
+  void add(const Adapter& adapter) {
+    hasher_.add(adapter.pairs().size());
+    for (const AdapterPair& pair : adapter.pairs()) {
+      hasher_.add(pair.layer).add(pair.module->name);
+      add_pair(pair);
+    }
+    for (const VocabularyPart* part : {&adapter.embedding(), &adapter.head()}) add_part(*part);
+  }
 
-void add_pair(Hasher& hasher, const LowRank& pair) {
-  hasher.add(pair.scale);
-  for (const StoredValues& half : {pair.stored_a(), pair.stored_b()}) add_values(hasher, half);
-  for (const StoredValues* vector : pair.vectors()) add_values(hasher, *vector);
-}
+  /// The digests of all values follow the structure.
+  [[nodiscard]] Digest digest() {
+    std::vector<Digest> digests(values_.size());
+    const auto hash = [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        digests[i] = Hasher(secret_).add(values_[i]).digest();
+      }
+    };
+    load_threads(num_bytes_).parallel_for(std::ssize(values_), 1, hash);
+    for (const Digest& each : digests) hasher_.add(each.low).add(each.high);
+    return hasher_.digest();
+  }
 
-void add_part(Hasher& hasher, const VocabularyPart& part) {
-  hasher.add(part.pair.has_value());
-  if (part.pair) add_pair(hasher, *part.pair);
-  add_values(hasher, part.weight);
-  hasher.add(part.token_ids.size()).add(std::as_bytes(std::span(part.token_ids)));
-  add_values(hasher, part.token_rows);
-}
+ private:
+  void add_values(const StoredValues& values) {
+    hasher_.add(values.is_present());
+    if (!values.is_present()) return;
+    hasher_.add(values.dtype).add(values.rows).add(values.columns);
+    values_.push_back(values.bytes());
+    num_bytes_ += values.bytes().size();
+  }
+  void add_pair(const LowRank& pair) {
+    hasher_.add(pair.scale);
+    for (const StoredValues& half : {pair.stored_a(), pair.stored_b()}) add_values(half);
+    for (const StoredValues* vector : pair.vectors()) add_values(*vector);
+  }
+  void add_part(const VocabularyPart& part) {
+    hasher_.add(part.pair.has_value());
+    if (part.pair) add_pair(*part.pair);
+    add_values(part.weight);
+    hasher_.add(part.token_ids.size()).add(std::as_bytes(std::span(part.token_ids)));
+    add_values(part.token_rows);
+  }
+
+  std::span<const std::byte> secret_;
+  Hasher hasher_;
+  std::vector<std::span<const std::byte>> values_;
+  size_t num_bytes_ = 0;  // of the values
+};
 
 }  // namespace
 
 Digest content_digest(const Adapter& adapter, std::span<const std::byte> secret) {
-  Hasher hasher(secret);
-  hasher.add(adapter.pairs().size());
-  for (const AdapterPair& pair : adapter.pairs()) {
-    hasher.add(pair.layer).add(pair.module->name);
-    add_pair(hasher, pair);
-  }
-  for (const VocabularyPart* part : {&adapter.embedding(), &adapter.head()}) {
-    add_part(hasher, *part);
-  }
+  ContentHasher hasher(secret);
+  hasher.add(adapter);
   return hasher.digest();
 }
 

@@ -4,11 +4,13 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "heddle/core/dispatch.h"
 #include "heddle/core/error.h"
 
 #include "files/printable.h"
+#include "model/adapters/load_threads.h"
 
 namespace heddle::model {
 namespace {
@@ -73,15 +75,27 @@ int64_t find_above(const StoredValues& values, Bits limit) {
   return -1;
 }
 
-void check(const Adapter& adapter, const StoredValues& values, std::optional<DType> rounded_to) {
-  if (!values.is_present()) return;
-  dispatch_dtype<float, half, bfloat16>(values.dtype, "an adapter", [&]<class T>() {
-    using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
-    const int64_t at = find_above<T, Bits>(values, static_cast<Bits>(limit_of<T>(rounded_to)));
-    if (at < 0) return;
-    T value;
-    std::memcpy(&value, values.data + at * int64_t{sizeof(T)}, sizeof(value));
-    const float number = to_float(value);
+/// Values, and the dtype that they are rounded to.
+struct Checked {
+  StoredValues values;
+  std::optional<DType> rounded_to;
+
+  /// The first value that is none of the finite ones, or -1.
+  [[nodiscard]] int64_t find() const {
+    int64_t at = -1;
+    dispatch_dtype<float, half, bfloat16>(values.dtype, "an adapter", [&]<class T>() {
+      using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+      at = find_above<T, Bits>(values, static_cast<Bits>(limit_of<T>(rounded_to)));
+    });
+    return at;
+  }
+  [[noreturn]] void refuse(const Adapter& adapter, int64_t at) const {
+    float number = 0;
+    dispatch_dtype<float, half, bfloat16>(values.dtype, "an adapter", [&]<class T>() {
+      T value;
+      std::memcpy(&value, values.data + at * int64_t{sizeof(T)}, sizeof(value));
+      number = to_float(value);
+    });
     if (std::isfinite(number)) {
       throw_error(ErrorCode::kInvalidArgument, adapter.path(), ": tensor ",
                   files::quote(values.name), " has ", number, " at [", at / values.columns, ", ",
@@ -91,26 +105,55 @@ void check(const Adapter& adapter, const StoredValues& values, std::optional<DTy
     throw_error(ErrorCode::kInvalidArgument, adapter.path(), ": tensor ", files::quote(values.name),
                 " has ", std::isnan(number) ? "NaN" : "infinity", " at [", at / values.columns,
                 ", ", at % values.columns, "]; a training that diverged leaves such values");
-  });
-}
+  }
+};
 
-void check_pair(const Adapter& adapter, const LowRank& pair, std::optional<DType> rounded_to) {
-  check(adapter, pair.stored_a(), rounded_to);
-  check(adapter, pair.stored_b(), rounded_to);
-  for (const StoredValues* vector : pair.vectors()) check(adapter, *vector, {});
-}
+/// All values of an adapter, of which each is read once.
+class Finite {
+ public:
+  Finite(const Adapter& adapter, std::optional<DType> rounded_to) : rounded_to_(rounded_to) {
+    for (const AdapterPair& pair : adapter.pairs()) add_pair(pair);
+    add(adapter.score(), {});
+    add(adapter.score_bias(), {});
+    for (const VocabularyPart* part : {&adapter.embedding(), &adapter.head()}) {
+      add(part->weight, rounded_to);
+      add(part->token_rows, {});
+      if (part->pair) add_pair(*part->pair);
+    }
+  }
+  void check(const Adapter& adapter) const {
+    std::vector<int64_t> found(all_.size());
+    load_threads(num_bytes_).parallel_for(std::ssize(all_), 1, [&](int64_t begin, int64_t end) {
+      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+        found[i] = all_[i].find();
+      }
+    });
+    for (size_t i = 0; i < all_.size(); ++i) {
+      if (found[i] >= 0) all_[i].refuse(adapter, found[i]);
+    }
+  }
+
+ private:
+  void add(const StoredValues& values, std::optional<DType> rounded_to) {
+    if (!values.is_present()) return;
+    all_.push_back({values, rounded_to});
+    num_bytes_ += values.bytes().size();
+  }
+  void add_pair(const LowRank& pair) {
+    add(pair.stored_a(), rounded_to_);
+    add(pair.stored_b(), rounded_to_);
+    for (const StoredValues* vector : pair.vectors()) add(*vector, {});
+  }
+
+  std::optional<DType> rounded_to_;
+  std::vector<Checked> all_;
+  size_t num_bytes_ = 0;
+};
 
 }  // namespace
 
 void check_finite(const Adapter& adapter, std::optional<DType> rounded_to) {
-  for (const AdapterPair& pair : adapter.pairs()) check_pair(adapter, pair, rounded_to);
-  check(adapter, adapter.score(), {});
-  check(adapter, adapter.score_bias(), {});
-  for (const VocabularyPart* part : {&adapter.embedding(), &adapter.head()}) {
-    check(adapter, part->weight, rounded_to);
-    check(adapter, part->token_rows, {});
-    if (part->pair) check_pair(adapter, *part->pair, rounded_to);
-  }
+  Finite(adapter, rounded_to).check(adapter);
 }
 
 }  // namespace heddle::model

@@ -81,6 +81,8 @@ LoraForm LoraForm::of(DeviceType device, DType activations) {
 }
 
 void AdapterHalf::write(std::byte* to) const {
+  const size_t num_values = static_cast<size_t>(stored_rank * features);
+  if (num_bytes() != num_values * size_of(dtype)) std::memset(to, 0, num_bytes());
   dispatch_dtype<float, half, bfloat16>(stored_dtype, "an adapter", [&]<class From>() {
     dispatch_dtype<float, half, bfloat16>(dtype, "an adapter",
                                           [&]<class To>() { copy_elements<To, From>(to, *this); });

@@ -43,7 +43,7 @@ struct AdapterHalf {
   [[nodiscard]] size_t num_bytes() const {
     return round_up(static_cast<size_t>(rows() * row_stride) * size_of(dtype), size_t{64});
   }
-  /// Writes it to memory that is zero.
+  /// Writes num_bytes() bytes: zeros where nothing is stored.
   void write(std::byte* to) const;
   /// What was written there.
   [[nodiscard]] ConstTensorView view(const std::byte* at, Device device) const;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/device_graph.h"
+#include "model/adapters/load_threads.h"
 
 namespace heddle::model {
 
@@ -69,7 +70,7 @@ const AdapterTable* LoraTables::affines(int64_t layer, int site) const {
   return tables_.affines[static_cast<size_t>(index_of(layer, site))].get();
 }
 
-/// Copies the weights of an adapter to one piece of host memory that is zero: memory(num_bytes).
+/// Copies the weights of an adapter to one piece of host memory, memory(num_bytes).
 LoraTables::Prepared LoraTables::lay_out(const ExecContext& ctx, const Adapter& adapter,
                                          std::span<const SliceAffine> affines,
                                          FunctionRef<std::byte*(size_t)> memory) const {
@@ -83,9 +84,10 @@ LoraTables::Prepared LoraTables::lay_out(const ExecContext& ctx, const Adapter& 
   laid_out.is_used_ = true;
   std::byte* next = memory(num_bytes);
   std::byte* next_affine = next + begin_of_affines;
+  std::vector<std::byte*> places;
   const auto keep = [&](const AdapterHalf& half) {
     std::byte* const place = std::exchange(next, next + half.num_bytes());
-    half.write(place);
+    places.push_back(place);
     return half.view(place, ctx.device);
   };
   auto affine = affines.begin();
@@ -117,6 +119,11 @@ LoraTables::Prepared LoraTables::lay_out(const ExecContext& ctx, const Adapter& 
                                    .affine = keep_affine(pair.layer, i)});
     }
   }
+  load_threads(num_bytes).parallel_for(std::ssize(halves), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
+      halves[i].write(places[i]);
+    }
+  });
   return laid_out;
 }
 
