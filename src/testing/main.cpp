@@ -18,15 +18,28 @@ uint64_t choose_seed() {
   return (uint64_t{std::random_device{}()} << 32) | std::random_device{}();
 }
 
-uint64_t run_seed() {
-  static const uint64_t seed = choose_seed();
+uint64_t& run_seed() {
+  static uint64_t seed = choose_seed();
   return seed;
 }
 
+void print_seed() { std::cout << "HEDDLE_TEST_SEED=" << run_seed() << "\n"; }
+
 /// Seeds the generator anew before each test, so that a test alone draws what it draws among
-/// others.
+/// others, and says at each failure which seed repeats it. Of --gtest_repeat each run has a seed of
+/// its own.
 class SeedEachTest : public ::testing::EmptyTestEventListener {
+  void OnTestIterationStart(const ::testing::UnitTest&, int iteration) override {
+    if (iteration == 0) return;
+    run_seed() = choose_seed();
+    print_seed();
+  }
   void OnTestStart(const ::testing::TestInfo&) override { rng().seed(run_seed()); }
+  void OnTestEnd(const ::testing::TestInfo& test) override {
+    if (!test.result()->Failed()) return;
+    std::cout << test.test_suite_name() << "." << test.name()
+              << " failed; the same data: HEDDLE_TEST_SEED=" << run_seed() << std::endl;
+  }
 };
 
 }  // namespace
@@ -40,7 +53,7 @@ std::mt19937_64& rng() {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  std::cout << "HEDDLE_TEST_SEED=" << heddle::testing::run_seed() << "\n";
+  heddle::testing::print_seed();
   std::cout << "CPU targets:";
   for (const int64_t target : heddle::testing::cpu_targets()) {
     std::cout << " " << heddle::testing::cpu_target_name(target);

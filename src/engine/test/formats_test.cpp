@@ -176,6 +176,7 @@ TEST_F(FormatsTest, LogProbabilitiesAreThoseOfTheModel) {
   free.top_logprobs = 100;
   Request bound = free;
   bound.format = {.kind = Kind::kChoice, .choices = {"x", "y"}};
+  free.ignore_end = true;  // of one model in 257 the end is the most likely token
   const Completion model = run_all(engine, {free}).front();
   const Completion answer = run_all(engine, {bound}).front();
   ASSERT_EQ(answer.error, "");
