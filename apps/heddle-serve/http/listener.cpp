@@ -60,6 +60,17 @@ void check_bound(const error_code& error, const ListenerOptions& options) {
                is_taken ? "; end what listens there, or choose another --port" : "");
 }
 
+/// Two sockets that both have SO_REUSEADDR may have one port until one of them listens, which is
+/// when the model has been read. Connections of a server that has ended need the option; when they
+/// are all that is there it is set for as long as bind looks, and again for listen.
+void bind_alone(tcp::acceptor& acceptor, const tcp::endpoint& endpoint, error_code& error) {
+  acceptor.bind(endpoint, error);
+  if (error != net::error::address_in_use) return;
+  acceptor.set_option(net::socket_base::reuse_address(true));
+  acceptor.bind(endpoint, error);
+  acceptor.set_option(net::socket_base::reuse_address(false));
+}
+
 }  // namespace
 
 struct Listener::State : std::enable_shared_from_this<State> {
@@ -141,8 +152,7 @@ Listener::Listener(net::io_context& io, const ListenerOptions& options,
   const tcp::endpoint endpoint(address, static_cast<uint16_t>(options.port));
   tcp::acceptor& acceptor = state_->acceptor;
   acceptor.open(endpoint.protocol());
-  acceptor.set_option(net::socket_base::reuse_address(true));
-  acceptor.bind(endpoint, error);
+  bind_alone(acceptor, endpoint, error);
   check_bound(error, options);
 }
 
@@ -154,6 +164,7 @@ int Listener::num_connections() const { return state_->shared->num_open; }
 
 void Listener::listen() {
   error_code error;
+  state_->acceptor.set_option(net::socket_base::reuse_address(true));
   state_->acceptor.listen(net::socket_base::max_listen_connections, error);
   check_bound(error, state_->options);
 }

@@ -14,6 +14,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from serve_case import HEDDLE, Case, main  # noqa: E402
+from tiny_model import write_all  # noqa: E402
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 KEYS = {"reports": "sesame-of-reports", "chat": "sesame-of-chat"}
@@ -38,6 +39,56 @@ class Start(unittest.TestCase):
             said = self.fails("--port", port, words=[f"cannot listen on 127.0.0.1 port {port}", "choose another --port"])
             self.assertNotIn("/none", said)
         self.fails("--port", port, words=["/none"])
+
+    def test_of_two_that_start_at_once_one_ends_before_it_has_read_the_model(self):
+        """A model whose files are being written to is not read, for up to five seconds."""
+        with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
+            model = pathlib.Path(folder) / "model"
+            write_all(pathlib.Path(folder), 0)
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+            free.close()
+            for left_behind in (False, True):
+                with self.subTest(left_behind=left_behind):
+                    if left_behind:
+                        self.leave_a_connection_behind(port)
+                    self.race(model, port)
+
+    def leave_a_connection_behind(self, port):
+        """In TIME_WAIT, for which a server that is started again must be able to listen."""
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", port))
+            listener.listen()
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                listener.accept()[0].close()
+                self.assertEqual(client.recv(1), b"")
+
+    def race(self, model, port):
+        command = [HEDDLE, "serve", "--model", model, "--port", str(port), "--threads", "1", "--device", "cpu"]
+        both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+        try:
+            deadline = time.monotonic() + 30
+            while all(server.poll() is None for server in both) and time.monotonic() < deadline:
+                for path in model.iterdir():
+                    os.utime(path)
+                time.sleep(0.02)
+            ended = [server for server in both if server.poll() is not None]
+            self.assertEqual(len(ended), 1)
+            said = ended[0].stderr.read()
+            self.assertEqual(ended[0].returncode, 2, said)
+            self.assertIn(f"cannot listen on 127.0.0.1 port {port}", said)
+            self.assertIn("choose another --port", said)
+            other = next(server for server in both if server is not ended[0])
+            lines = []
+            while (line := other.stderr.readline()) and "listening on" not in line:
+                lines.append(line)
+            self.assertIn(f":{port}", line, "".join(lines))
+        finally:
+            for server in both:
+                server.terminate()
+                server.wait(timeout=60)
+                server.stderr.close()
 
     def test_a_file_of_options(self):
         with tempfile.TemporaryDirectory() as folder:
