@@ -11,6 +11,7 @@
 #include "heddle/engine/engine.h"
 
 #include "byte_size.h"
+#include "commit.h"
 #include "embed_options.h"
 #include "format_options.h"
 #include "option_group.h"
@@ -416,7 +417,8 @@ void add_answer_options(CLI::App& command, AnswerOptions& options) {
 
 void declare_commands(CLI::App& app, CommandLine& line) {
   app.require_subcommand(0, 1);
-  app.set_version_flag("--version", kVersion, "Shows the version");
+  app.set_version_flag("--version", std::string(kVersion) + " (commit " + commit() + ")",
+                       "Shows the version, and the commit that it was built of");
   add_generate(app, line.generate);
   add_embed(app, line.embed);
   add_chat(app, line.chat);

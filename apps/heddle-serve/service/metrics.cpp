@@ -11,6 +11,7 @@
 
 #include "heddle/config.h"
 
+#include "commit.h"
 #include "service/label_names.h"
 #include "service/process_use.h"
 
@@ -57,7 +58,7 @@ struct Metrics::State {
            {"num_gpu_blocks", std::to_string(num_pages)}})
         .Set(1);
     gauge("heddle:build_info", "1, of the version that runs",
-          {{"version", kVersion}, {"device", options.device}})
+          {{"version", kVersion}, {"commit", app::commit()}, {"device", options.device}})
         .Set(1);
   }
 

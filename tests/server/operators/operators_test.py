@@ -201,7 +201,9 @@ class Labels(Case):
 
     def test_the_build(self):
         version = json.loads(self.server.request("GET", "/version")[2])["version"]
-        self.assertEqual(self.samples("heddle:build_info", version=version, device="cpu"), {(): 1})
+        printed = subprocess.run([HEDDLE, "--version"], capture_output=True, text=True, check=True).stdout
+        commit = re.fullmatch(re.escape(version) + r" \(commit (unknown|[0-9a-f]{12,40}\+?)\)\n", printed)[1]
+        self.assertEqual(self.samples("heddle:build_info", version=version, commit=commit, device="cpu"), {(): 1})
 
 
 class ManyAdapters(Case):
