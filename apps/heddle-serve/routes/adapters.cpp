@@ -277,17 +277,17 @@ std::string path_in_root(const std::string& root, const std::string& path) {
   }
 }
 
-HttpResponse list_models(Service& service) {
+HttpResponse list_models(Service& service, const ShowsAdapter& shows) {
   JsonObject list{{"object", "list"}};
   JsonArray& cards = list["data"].emplace_array();
   for (const std::string& name : service.names().listed_bases()) {
     cards.push_back(base_card(service, name));
   }
   for (const auto& [name, adapter] : service.names().adapters()) {
-    cards.push_back(adapter_card(service, listed(name, adapter)));
+    if (shows(name)) cards.push_back(adapter_card(service, listed(name, adapter)));
   }
   for (const FetchedName& adapter : service.fetched_names()) {
-    cards.push_back(adapter_card(service, listed(adapter)));
+    if (shows(adapter.name)) cards.push_back(adapter_card(service, listed(adapter)));
   }
   return {.body = files::json_text(list)};
 }

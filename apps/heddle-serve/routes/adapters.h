@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -9,9 +10,12 @@
 
 namespace heddle::serve {
 
+/// Whether the adapter of a name is for the one who asks.
+using ShowsAdapter = std::function<bool(const std::string& name)>;
+
 /// GET /v1/models and /v1/models/{id}. The one of a single adapter has its receipt, and waits for
 /// the norms.
-[[nodiscard]] HttpResponse list_models(Service& service);
+[[nodiscard]] HttpResponse list_models(Service& service, const ShowsAdapter& shows);
 boost::asio::awaitable<HttpResponse> show_model(Service& service, const std::string& name);
 
 /// The name that an adapter gets, whether another one may have it, and what becomes of that.

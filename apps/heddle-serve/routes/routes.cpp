@@ -317,14 +317,16 @@ Routes::IsKnown Routes::route(const HttpRequest& request, Responder& responder, 
   } else if (match.route == Route::kCountTokens) {
     response = co_await count_tokens(request, responder);
   } else if (match.route == Route::kShowModel) {
+    if (!service_.names().is_base(match.name)) check_adapter(log.key, match.name);
     response = co_await show_model(service_, match.name);
   } else if (match.route == Route::kExamples) {
+    check_adapter(log.key, match.name);
     response = co_await adapter_examples(service_, match.name);
   } else if (is_admin_route(request)) {
     log.outcome = "admin";
     response = co_await answer_admin(request, match, responder);
   } else {
-    response = facts(request, match);
+    response = facts(request, match, log.key);
   }
   co_await responder.send(std::move(response));
   co_return true;
@@ -360,7 +362,8 @@ net::awaitable<HttpResponse> Routes::answer_admin(const HttpRequest& request,
         response = co_await load_adapter(service_, request.body);
       }
       break;
-    case Route::kListAdapters: co_return list_models(service_);
+    case Route::kListAdapters:
+      co_return list_models(service_, [](const std::string& /*name*/) { return true; });
     case Route::kShowScales: co_return show_scales(service_);
     case Route::kSetScales: co_return set_scales(service_, request.body);
     case Route::kResetPrefixCache:
@@ -399,14 +402,17 @@ HttpResponse Routes::health() const {
   return {.content_type = "text/plain"};
 }
 
-HttpResponse Routes::facts(const HttpRequest& request, const RouteMatch& match) {
+HttpResponse Routes::facts(const HttpRequest& request, const RouteMatch& match,
+                           const std::string& key) {
   switch (match.route) {
     case Route::kHealth: return health();
     case Route::kMetrics: return metrics();
     case Route::kState: return page_state(service_);
     case Route::kVersion: return json_response(JsonObject{{"version", kVersion}});
     case Route::kInfo: return info();
-    case Route::kListModels: return list_models(service_);
+    case Route::kListModels:
+      return list_models(service_,
+                         [&](const std::string& name) { return limits_.allows(key, name); });
     case Route::kShowResponse:
     case Route::kDeleteResponse: return stored_response(request, match);
     default: break;

@@ -65,7 +65,7 @@ class Routes {
   boost::asio::awaitable<HttpResponse> count_tokens(const HttpRequest& http, Responder& responder);
   boost::asio::awaitable<HttpResponse> tokenize(const HttpRequest& http, Responder& responder);
   boost::asio::awaitable<HttpResponse> detokenize(const HttpRequest& http, Responder& responder);
-  HttpResponse facts(const HttpRequest& request, const RouteMatch& match);
+  HttpResponse facts(const HttpRequest& request, const RouteMatch& match, const std::string& key);
   HttpResponse info();
   HttpResponse metrics();
   [[nodiscard]] HttpResponse health() const;

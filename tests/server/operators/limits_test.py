@@ -139,6 +139,27 @@ class Limits(LimitsCase):
         status, _, answer = self.ask("narrow", "/v1/chat/completions", chat, each_adapter=[None, "a0", "a1"])
         self.assertIn(status, (400, 429), "three answers at once are more than two")
 
+    def test_models_are_those_that_a_key_may_use(self):
+        def listed(name):
+            status, _, text = self.server.request("GET", "/v1/models", None, {"Authorization": f"Bearer sesame-{name}"})
+            self.assertEqual(status, 200)
+            return [card["id"] for card in json.loads(text)["data"]]
+
+        def shown(name, model):
+            return self.server.request("GET", f"/v1/models/{model}", None, {"Authorization": f"Bearer sesame-{name}"})
+
+        everything = listed("free")
+        base = [name for name in everything if name not in ("a0", "a1", "a2", "a3")]
+        self.assertEqual((sorted(everything), base), (["a0", "a1", "a2", "a3", "model"], ["model"]))
+        self.assertEqual((listed("sql"), listed("plain")), ([*base, "a1"], base))
+        self.assertEqual([json.loads(shown("sql", model)[2])["id"] for model in (*base, "a1")], [*base, "a1"])
+        status, _, text = shown("sql", "a0")
+        self.assertEqual((status, json.loads(text)["error"]["message"]), (403, 'this key may not use "a0" (--limits)'))
+        self.assertEqual([shown("plain", "a1")[0], shown("free", "a0")[0], shown("sql", "acme/none")[0]], [403, 200, 404])
+        self.assertEqual(shown("sql", "none")[0], 403, "nor does it learn whether there is one")
+        examples = [self.server.request("GET", f"/examples/{name}", None, {"Authorization": "Bearer sesame-sql"})[0] for name in ("a0", "a1")]
+        self.assertEqual((examples[0], examples[1] == 403), (403, False))
+
     def test_keys_of_administrators_have_no_limit(self):
         for _ in range(5):
             self.assertEqual(self.server.admin("/v1/completions", {**TEXT, "model": "a0"})[0], 200)
