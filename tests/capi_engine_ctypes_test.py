@@ -100,7 +100,7 @@ class Request(Structure):
                 ("allowed_token_ids", POINTER(c_int32)), ("num_allowed_token_ids", c_size_t), ("include_stop", c_bool),
                 ("skip_special_tokens", c_bool), ("truncate_prompt_tokens", c_int64), ("continue_final_message", c_bool),
                 ("add_special_tokens", c_int32), ("top_logprobs", c_int32), ("prompt_logprobs", c_bool),
-                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("merge", Merge), ("cache_salt", String), ("tenant", String), ("tenant_weight", c_double), ("format", Format), ("thinking", Thinking), ("values", WantedValues),
+                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("merge", Merge), ("cache_salt", String), ("tenant", String), ("tenant_weight", c_double), ("priority", c_int64), ("format", Format), ("thinking", Thinking), ("values", WantedValues),
                 ("on_event", CALLBACK), ("user_data", c_void_p)]
 
 

@@ -61,7 +61,7 @@ void add_access_options(CLI::App& command, ServeOptions& options) {
               "exist");
   group.value("--limits", options.limits_file, "FILE",
               "TOML file of what the names in --api-key-file may do: requests-per-minute, "
-              "tokens-per-minute, max-rows and adapters");
+              "tokens-per-minute, max-rows, adapters and priority");
   group.list("--allowed-host", options.allowed_hosts, "NAME",
              "Name that the header Host may have in addition to the address and localhost; *: any; "
              "can be repeated");

@@ -43,7 +43,7 @@ extern "C" {
 
 /* ---- Version, errors ------------------------------------------------------------------------- */
 
-#define HEDDLE_ENGINE_ABI_VERSION 11
+#define HEDDLE_ENGINE_ABI_VERSION 12
 
 /* HEDDLE_ENGINE_ABI_VERSION of the loaded library; it fits this header when both are equal. */
 int32_t heddle_engine_abi_version(void);
@@ -442,9 +442,9 @@ typedef struct heddle_engine_request {
      alone. One for each tenant keeps any of them from measuring what others have asked. */
   heddle_string cache_salt;
 
-  /* {NULL, 0}; with fairness "tenant": whose request this is. */
-  heddle_string tenant;
+  heddle_string tenant; /* {NULL, 0}; with fairness "tenant": whose request this is */
   double tenant_weight; /* 1; with fairness: the share of the tenant or adapter, 0.001 to 1000 */
+  int64_t priority; /* 0; any number: of the requests that wait, those of the lowest start first */
 
   heddle_answer_format format;
   heddle_thinking_limit thinking;

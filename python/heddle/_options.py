@@ -25,9 +25,9 @@ TEMPLATE_DEFAULTS: dict[str, Any] = {
 }
 """Of `apply_chat_template`."""
 EMBED_DEFAULTS: dict[str, Any] = {
-    "adapter": None, "adapters": None, "pooling": None, "normalize": None, "dimensions": 0, "cache_salt": "",
+    "adapter": None, "adapters": None, "pooling": None, "normalize": None, "dimensions": 0, "cache_salt": "", "priority": 0,
 }
-CLASSIFY_DEFAULTS: dict[str, Any] = {"adapter": None, "adapters": None, "activates": True, "cache_salt": ""}
+CLASSIFY_DEFAULTS: dict[str, Any] = {"adapter": None, "adapters": None, "activates": True, "cache_salt": "", "priority": 0}
 DRAWN = ("max_tokens", "temperature", "top_k", "top_p", "min_p", "ignore_end")
 """Those that a request has as they are."""
 
@@ -90,6 +90,7 @@ class _ValueOptions(TypedDict, total=False):
     adapter: Adapters
     adapters: AdapterLists
     cache_salt: str
+    priority: int
 
 
 class EmbedOptions(_ValueOptions, total=False):

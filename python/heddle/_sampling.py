@@ -67,6 +67,10 @@ class Sampling(TypedDict, total=False):
     tenant_weight: float
     """The share of the tenant, or with `LLM(fairness="adapter")` of the adapter, relative to those
     of others, 0.001 to 1000; 1."""
+    priority: int
+    """Of the prompts that wait, those of the lowest start first, as in vLLM, and where memory for
+    keys and values runs out those of the largest are parked first; any number, 0. Larger ones wait
+    as long as lower ones come."""
     n: int
     """So many answers to each prompt, 1 to 128: `Answer.each`. Answer i draws with the prompt's
     seed + i, as in vLLM. The prompt's whole pages are computed once. Not for streams."""

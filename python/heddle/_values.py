@@ -53,17 +53,19 @@ class ValuePrompts:
     choices: list[Choice]
     is_one: bool
     cache_salt: str
+    priority: int
     kind: str
     wanted: Mapping[str, Any]
     """The arguments of `_core.Request.want`."""
 
 
 def _values_of(prompts: Any, call: dict[str, Any], kind: str) -> ValuePrompts:
-    """The prompts of a call, which may be one; what it has besides adapters and salt is `wanted`."""
+    """The prompts of a call, which may be one; what it has besides adapters, salt and priority is `wanted`."""
     is_one = isinstance(prompts, str) or (len(prompts) > 0 and hasattr(prompts[0], "__index__"))
     fields = [fields_of_prompt(p) for p in ([prompts] if is_one else prompts)]
     choices = choices_of(call.pop("adapter"), call.pop("adapters"), len(fields))
-    return ValuePrompts(fields, choices, is_one, call.pop("cache_salt"), kind, call)
+    salt, priority = call.pop("cache_salt"), call.pop("priority")
+    return ValuePrompts(fields, choices, is_one, salt, priority, kind, call)
 
 
 def texts_to_embed(prompts: Any, options: EmbedOptions) -> ValuePrompts:
@@ -83,6 +85,7 @@ def _request_of(prompts: ValuePrompts, i: int) -> _core.Request:
         setattr(request, key, value)
     request.adapter = name_of(prompts.choices[i]) or ""
     request.cache_salt = prompts.cache_salt
+    request.priority = prompts.priority
     set_adapters(request, prompts.choices[i])
     request.want(prompts.kind, **prompts.wanted)
     return request
@@ -176,6 +179,7 @@ class ValueCalls:
                 says, else True.
             dimensions: Of the vector the first so many, before that division; 0: all.
             cache_salt: As in `Sampling`.
+            priority: As in `Sampling`.
 
         Raises:
             ValueError, NotImplementedError, MemoryError, RuntimeError: As `generate`.
@@ -203,6 +207,7 @@ class ValueCalls:
             adapters: As in `generate`.
             activates: Whether values are probabilities; False: the head's logits.
             cache_salt: As in `Sampling`.
+            priority: As in `Sampling`.
 
         Raises:
             NotImplementedError: Neither the adapter nor the model has a score head.

@@ -46,7 +46,7 @@ def with_a_model() -> None:
             print(piece.upper())
         llm.add_adapter("b", "folder", replace=True)
         names: list[str] = llm.adapters
-        cached: int = llm.chat("Hi", cache_salt="a", tenant="b", tenant_weight=2).cached_tokens
+        cached: int = llm.chat("Hi", cache_salt="a", tenant="b", tenant_weight=2, priority=-1).cached_tokens
         counts: list[int] = [llm.stats().cached_tokens, llm.stats().parkings, llm.load.num_cached_pages]
         llm.reset_prefix_cache()
         print(one, ids, many, tokens, chat, chats, texts, pieces, names, llm.model.vocab_size)

@@ -150,12 +150,15 @@ class Api(Case):
         chat, text = "/v1/chat/completions", "/v1/completions"
         self.assertEqual(self.refused(chat, {**CHAT, "tempratur": 1}, 400, "temperature")["param"], "tempratur")
         for field, value in (("tools", [{"type": "function", "function": {"name": "f"}}]), ("regex", ""),
-                             ("structured_outputs", {}), ("tool_choice", "required"), ("priority", 3)):
+                             ("structured_outputs", {}), ("tool_choice", "required")):
             self.assertEqual(self.refused(chat, {**CHAT, field: value}, 400, field)["param"], field)
         self.refused(text, {**TEXT, "suffix": "end"}, 400, "suffix")
         self.refused(chat, {"model": "tiny"}, 400, "messages")
         self.refused(chat, {**CHAT, "temperature": -1}, 400, "temperature")
         self.refused(chat, {**CHAT, "n": 1000}, 400, "n")
+        for priority in ("high", 0.5, 1 << 63):
+            self.refused(chat, {**CHAT, "priority": priority}, 400, "priority is")
+        self.refused(chat, {**CHAT, "prioritty": 1}, 400, 'did you mean "priority"?')
         self.refused(chat, {**CHAT, "top_logprobs": 2}, 400, "logprobs")
         self.refused(chat, {**CHAT, "stop": ["x"] * 17}, 400, "--max-stop-strings")
         self.refused(chat, {**CHAT, "bad_words": ["x"] * 257}, 400, "--max-bad-words")
@@ -169,7 +172,7 @@ class Api(Case):
 
     def test_neutral_fields_pass(self):
         neutral = {"user": "u", "metadata": {"a": "b"}, "store": False, "response_format": {"type": "text"}, "tools": [],
-                   "tool_choice": "none", "parallel_tool_calls": True, "priority": 0, "seed": None}
+                   "tool_choice": "none", "parallel_tool_calls": True, "priority": -3, "seed": None}
         self.assertEqual(self.chat(**neutral)[1]["choices"], self.chat()[1]["choices"])
 
     def test_lorax_routes(self):

@@ -24,7 +24,7 @@ HINTS = {
 # Values at which a field asks for nothing, and one that is refused.
 NEUTRAL = {
     "functions": ([], [TOOL["function"]]), "function_call": ("auto", {"name": "now"}), "modalities": (["text"], ["text", "audio"]),
-    "use_beam_search": (False, True), "length_penalty": (1.0, 2.0), "early_stopping": (False, True), "priority": (0, 3),
+    "use_beam_search": (False, True), "length_penalty": (1.0, 2.0), "early_stopping": (False, True),
     "truncation_side": ("left", "right"), "logits_processors": ([], ["x"]), "vllm_xargs": ({}, {"a": 1}),
     "mirostat": (0, 2), "typical_p": (1.0, 0.5), "dry_multiplier": (0.0, 0.8), "xtc_probability": (0, 0.5),
     "guided_whitespace_pattern": ("", "[ ]*"),

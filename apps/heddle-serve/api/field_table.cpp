@@ -60,7 +60,6 @@ constexpr PassiveField kFieldTable[] = {
     {"logprob_token_ids", kEmpty, kNotTold},
     hint("media_io_kwargs"),
     hint("mm_processor_kwargs"),
-    {"priority", kZero, "requests are served in the order in which they come; only 0 is accepted"},
     {"prompt_embeds", 0, "a prompt must be text or tokens; leave the field out"},
     {"repetition_detection", kEmpty, kNotThere},
     hint("return_mm_kwargs"),

@@ -62,6 +62,7 @@ constexpr auto kCommon = std::to_array<std::string_view>({"model",
                                                           "add_special_tokens",
                                                           "request_id",
                                                           "cache_salt",
+                                                          "priority",
                                                           "return_token_ids",
                                                           "return_tokens_as_token_ids",
                                                           "logprobs"});
@@ -247,6 +248,12 @@ SourceChoice read_source(const RowReader& row) {
   return choice;
 }
 
+std::optional<int64_t> read_priority(const RowReader& row) {
+  using Limits = std::numeric_limits<int64_t>;
+  if (row.find("priority") == nullptr) return std::nullopt;
+  return row.integer("priority", 0, Limits::min(), Limits::max());
+}
+
 void read_common(json& body, const app::ServeOptions& options, Generation& generation,
                  Request& request) {
   const app::RequestLimits& limits = options.limits;
@@ -283,6 +290,7 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
   generation.echo = row.flag("echo", false);
   if (const json* id = row.find("request_id")) generation.request_id = row.text("request_id", *id);
   request.cache_salt = row.optional_text("cache_salt");
+  generation.priority = read_priority(row);
   request.ignore_end = row.flag("ignore_eos", false);
   request.include_stop = row.flag("include_stop_str_in_output", false);
   request.skip_special_tokens = row.flag("skip_special_tokens", true);

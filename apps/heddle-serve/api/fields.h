@@ -40,6 +40,8 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
 
 /// Reads where adapters come from: adapter_source and api_token.
 [[nodiscard]] SourceChoice read_source(const app::RowReader& row);
+/// Of any number; nothing: it is not given.
+[[nodiscard]] std::optional<int64_t> read_priority(const app::RowReader& row);
 
 /// Reads [{"name": "sql", "scale": 0.5}, ...]; errors begin with `where`.
 [[nodiscard]] AdapterList read_adapter_list(std::span<const json> list, const std::string& where);

@@ -69,11 +69,12 @@ struct Generation {
   int64_t top_logprobs = 0;      // most likely tokens at each place, in addition
   int64_t prompt_logprobs = -1;  // most likely tokens at each place of the prompt; -1: none
   bool return_token_ids = false;
-  bool echo = false;                 // the prompt comes before the answer
-  std::string echoed{};              // of a conversation, or a prompt that was cut: what is echoed
-  std::string request_id{};          // of the client's choice
-  std::string chat_template{};       // in place of the model's
-  bool returns_token_names = false;  // "token_id:42" in place of a token's text in logprobs
+  bool echo = false;                  // the prompt comes before the answer
+  std::string echoed{};               // of a conversation, or a prompt that was cut: what is echoed
+  std::string request_id{};           // of the client's choice
+  std::optional<int64_t> priority{};  // of all rows; not given: the one that its key has
+  std::string chat_template{};        // in place of the model's
+  bool returns_token_names = false;   // "token_id:42" in place of a token's text in logprobs
   /// Of a longer prompt the last tokens are kept that leave room for so many of the answer; 0: it
   /// is not cut.
   int64_t room = 0;

@@ -40,6 +40,7 @@ constexpr auto kParameters = std::to_array<std::string_view>({"max_new_tokens",
                                                               "ignore_eos_token",
                                                               "watermark",
                                                               "cache_salt",
+                                                              "priority",
                                                               "apply_chat_template",
                                                               "response_format"});
 
@@ -285,6 +286,7 @@ LoraxGeneration read_lorax(const std::string& text, const app::ServeOptions& opt
   request.truncate_prompt_tokens = row.integer("truncate", 0, 0, kMost);
   request.ignore_end = row.flag("ignore_eos_token", false);
   request.cache_salt = row.optional_text("cache_salt");
+  generation.priority = read_priority(row);
   request.skip_special_tokens = true;
   request.tell_tokens = true;
   request.top_logprobs =

@@ -18,15 +18,16 @@ namespace {
 constexpr const char* kOption = "--limits";
 constexpr int64_t kMost = 1'000'000'000;
 constexpr std::string_view kNames[] = {"requests-per-minute", "tokens-per-minute", "max-rows",
-                                       "adapters"};
+                                       "adapters", "priority"};
 
-int64_t number_of(const TomlEntry& entry, const std::string& where) {
+int64_t number_of(const TomlEntry& entry, const std::string& where, int64_t least = 1,
+                  int64_t most = kMost) {
   int64_t number = 0;
   const std::string text = entry.is_list ? "" : entry.values.front();
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const bool is_number = error == std::errc() && end == text.data() + text.size();
-  HEDDLE_CHECK(is_number && number >= 1 && number <= kMost, where, entry.name,
-               ": expected a whole number from 1 to ", kMost);
+  HEDDLE_CHECK(is_number && number >= least && number <= most, where, entry.name,
+               ": expected a whole number from ", least, " to ", most);
   return number;
 }
 
@@ -47,6 +48,8 @@ void set(KeyLimit& limit, const TomlEntry& entry, const std::string& where) {
     limit.max_rows = number_of(entry, where);
   } else if (entry.name == kNames[3]) {
     limit.adapters = adapters_of(entry, where);
+  } else if (entry.name == kNames[4]) {
+    limit.priority = number_of(entry, where, -kMost, kMost);
   } else {
     throw_error(ErrorCode::kInvalidArgument, where, "there is no limit ", app::quote(entry.name),
                 app::did_you_mean(entry.name, kNames));

@@ -45,6 +45,7 @@ RateLimits::RateLimits(const std::map<std::string, KeyLimit>& limits) {
     if (limit.tokens_per_minute) use.tokens.emplace(*limit.tokens_per_minute);
     use.max_rows = limit.max_rows;
     use.adapters = limit.adapters;
+    use.priority = limit.priority;
   }
 }
 
@@ -92,6 +93,11 @@ bool RateLimits::allows(const std::string& name, const std::string& adapter) con
   return std::ranges::any_of(*place->second.adapters, [&adapter](const std::string& pattern) {
     return ::fnmatch(pattern.c_str(), adapter.c_str(), 0) == 0;
   });
+}
+
+std::optional<int64_t> RateLimits::priority(const std::string& name) const {
+  const auto place = uses_.find(name);
+  return place == uses_.end() ? std::nullopt : place->second.priority;
 }
 
 RateLimits::Left RateLimits::left_of(const MinuteQuota& quota, Time now) {

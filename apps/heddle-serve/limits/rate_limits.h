@@ -14,6 +14,7 @@ struct KeyLimit {
   std::optional<int64_t> requests_per_minute{}, tokens_per_minute{};
   std::optional<int64_t> max_rows{};                   // answers that are not finished
   std::optional<std::vector<std::string>> adapters{};  // names and patterns such as "acme/*"
+  std::optional<int64_t> priority{};                   // the lowest that it may ask for
 };
 
 /// A number that refills at a steady rate up to what a minute brings, and is full at first. It may
@@ -66,6 +67,9 @@ class RateLimits {
   /// Whether the holder may use the adapter, or with "base" the model without one.
   [[nodiscard]] bool allows(const std::string& name, const std::string& adapter) const;
 
+  /// The lowest priority that the holder may ask for; nothing: any.
+  [[nodiscard]] std::optional<int64_t> priority(const std::string& name) const;
+
   /// What is left of a limit of a minute, and when all of it is there again.
   struct Left {
     int64_t limit = 0, num_left = 0;
@@ -82,6 +86,7 @@ class RateLimits {
     std::optional<int64_t> max_rows{};
     int64_t num_rows = 0;
     std::optional<std::vector<std::string>> adapters{};
+    std::optional<int64_t> priority{};
   };
   [[nodiscard]] static Left left_of(const MinuteQuota& quota, Time now);
 

@@ -59,6 +59,16 @@ void Routes::check_adapters(const std::string& key, const ModelChoice& choice,
   }
 }
 
+int64_t Routes::priority_of(const std::string& key, const Generation& generation) const {
+  const std::optional<int64_t> best = limits_.priority(key);
+  const int64_t priority = generation.priority.value_or(std::max<int64_t>(best.value_or(0), 0));
+  if (!best || priority >= *best) return priority;
+  throw ApiError(403, "PermissionDeniedError",
+                 "this key may not have priority " + std::to_string(priority) + ", but " +
+                     std::to_string(*best) + " or more (--limits)",
+                 "priority");
+}
+
 net::awaitable<void> Routes::admit(const HttpRequest& http, Generation& generation,
                                    Responder& responder, RequestLog& log) {
   const auto choices = choices_of(generation);
@@ -67,10 +77,12 @@ net::awaitable<void> Routes::admit(const HttpRequest& http, Generation& generati
       if (!service_.names().knows(name)) check_adapter(log.key, name);
     }
   }
+  const int64_t priority = priority_of(log.key, generation);
   co_await resolve(http, generation, log);
   for (size_t i = 0; i < choices.size(); ++i) {
     check_adapters(log.key, *choices[i], generation.prompts[i]);
   }
+  for (Request& request : generation.prompts) request.priority = priority;
   const auto now = std::chrono::steady_clock::now();
   const int64_t num_rows = std::ssize(generation.prompts) * generation.best_of;
   const auto refusal = limits_.admit(log.key, num_rows, now);

@@ -77,6 +77,8 @@ class Routes {
   /// they do not let it pass.
   boost::asio::awaitable<void> admit(const HttpRequest& http, Generation& generation,
                                      Responder& responder, RequestLog& log);
+  /// Throws ApiError where it is lower than those that the key may ask for.
+  [[nodiscard]] int64_t priority_of(const std::string& key, const Generation& generation) const;
   void check_adapter(const std::string& key, const std::string& name) const;
   void check_adapters(const std::string& key, const ModelChoice& choice,
                       const Request& request) const;

@@ -178,6 +178,12 @@ TEST_F(LimitsFile, SectionsGoBeforeWhatHoldsForAll) {
   EXPECT_EQ(limits.at("reports").adapters, std::vector<std::string>{"base"});
   EXPECT_FALSE(limits.at("root").requests_per_minute) << "a key of administrators";
   EXPECT_EQ(limits.at("root").max_rows, 2);
+  const auto late = read("priority = 10\n[reports]\npriority = -3\n");
+  EXPECT_EQ(late.at("chat").priority, 10);
+  EXPECT_EQ(late.at("reports").priority, -3);
+  const RateLimits rates(late);
+  EXPECT_EQ(rates.priority("chat"), 10);
+  EXPECT_FALSE(rates.priority("root"));
 }
 
 TEST_F(LimitsFile, EveryMistakeIsNamedWithItsLine) {
@@ -187,6 +193,9 @@ TEST_F(LimitsFile, EveryMistakeIsNamedWithItsLine) {
       {"[report]\n", "line 1: there is no key of the name \"report\"; did you mean \"reports\"?"},
       {"max-rows = 0\n", "line 1: max-rows: expected a whole number from 1 to 1000000000"},
       {"max-rows = 1.5\n", "line 1: max-rows: expected a whole number"},
+      {"priority = [1]\n",
+       "line 1: priority: expected a whole number from -1000000000 to 1000000000"},
+      {"priority = 1_000_000_001\n", "line 1: priority: expected a whole number from -1000000000"},
       {"max-rows = [1]\n", "line 1: max-rows: expected a whole number"},
       {"max-rows = -1\n", "line 1: max-rows: expected a whole number"},
       {"adapters = \"sql\"\n", "line 1: adapters: expected a list of names such as"},

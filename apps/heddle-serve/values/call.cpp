@@ -10,7 +10,7 @@ namespace {
 
 constexpr auto kValuesFields = std::to_array<std::string_view>(
     {"model", "adapter_id", "adapter_source", "api_token", "lora", "merge",
-     "truncate_prompt_tokens", "add_special_tokens", "cache_salt", "request_id"});
+     "truncate_prompt_tokens", "add_special_tokens", "cache_salt", "priority", "request_id"});
 
 class ValuesForm final : public AnswerForm {
  public:
@@ -60,6 +60,7 @@ ValuesBody read_values_body(files::JsonTree tree, std::span<const std::string_vi
     request.truncate_prompt_tokens = kept;
   }
   request.cache_salt = row.optional_text("cache_salt");
+  generation.priority = read_priority(row);
   return body;
 }
 

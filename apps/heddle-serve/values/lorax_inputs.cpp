@@ -11,7 +11,7 @@ namespace heddle::serve {
 namespace {
 
 constexpr auto kInputs = std::to_array<std::string_view>({"inputs", "parameters", "stream"});
-constexpr auto kInputParameters = std::to_array<std::string_view>({"cache_salt"});
+constexpr auto kInputParameters = std::to_array<std::string_view>({"cache_salt", "priority"});
 
 }  // namespace
 
@@ -27,7 +27,9 @@ Generation read_lorax_inputs(files::JsonTree body, const app::ServeOptions& opti
   request.text = row.required_text("inputs");
   request.values = values;
   const json parameters = take_parameters(*body, kInputParameters, options, generation);
-  request.cache_salt = app::RowReader(parameters, "parameters").optional_text("cache_salt");
+  const app::RowReader row_of(parameters, "parameters");
+  request.cache_salt = row_of.optional_text("cache_salt");
+  generation.priority = read_priority(row_of);
   generation.prompts.push_back(std::move(request));
   return generation;
 }

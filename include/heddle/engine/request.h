@@ -227,6 +227,11 @@ struct Request {
   /// others, 0.001 to 1000; it holds for all its requests from this one on. With fairness "off" it
   /// must be 1.
   double tenant_weight = 1;
+  /// Of the requests that wait, those of the lowest start first, whoever's they are, and where
+  /// pages run out those of the largest are parked first; any number, as in vLLM. Those of one
+  /// priority have their order and their shares among themselves. Larger ones wait as long as lower
+  /// ones come. No bit of an answer depends on it.
+  int64_t priority = 0;
 
   /// What the answer must be. A format that is wrong, too large or takes too long to compile ends
   /// the request with an error that says where. min_tokens and stop strings act as ever: they may

@@ -117,13 +117,15 @@ class Backend:
         prompt: Any,
         params: SamplingParams | None,
         lora_request: LoRARequest | None,
+        priority: int = 0,
     ) -> Prompt:
         """Makes a prompt ready: its adapter is loaded, its text is tokenized."""
         adapter = self.adapter_of(lora_request)
         text, ids, cache_salt = parsed(prompt)
         if ids is None:
             ids = self.llm.tokenize(text or "", adapter=adapter)
-        return self._ready(request_id, text, ids, params, lora_request, adapter, cache_salt)
+        more = {"cache_salt": cache_salt, "priority": priority}
+        return self._ready(request_id, text, ids, params, lora_request, adapter, more)
 
     def conversation(
         self,
@@ -140,7 +142,7 @@ class Backend:
             apply(messages, tokenize=tokenize, adapter=adapter, **template)
             for tokenize in (False, True)
         )
-        return self._ready(request_id, text, ids, params, lora_request, adapter, "")
+        return self._ready(request_id, text, ids, params, lora_request, adapter, {})
 
     def _ready(
         self,
@@ -150,7 +152,7 @@ class Backend:
         params: SamplingParams | None,
         lora_request: LoRARequest | None,
         adapter: str | None,
-        cache_salt: str,
+        more: Mapping[str, Any],
     ) -> Prompt:
         if params is None:
             params = self.default_params()
@@ -163,7 +165,7 @@ class Backend:
         kept = ids if count is None or count < 0 else ids[-count:]
         with self._lock:
             seed = self._draws.getrandbits(62)
-        own = own_params(params, self.llm.max_context, seed, cache_salt)
+        own = own_params(params, self.llm.max_context, seed).replace(**more)
         return Prompt(request_id, text, kept, params, own, lora_request, adapter)
 
     def output(self, prompt: Prompt, answer: heddle.Answer) -> RequestOutput:

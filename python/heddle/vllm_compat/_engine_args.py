@@ -40,6 +40,7 @@ WITHOUT_EFFECT = {
     "max_parallel_loading_workers": "there is one device",
     "disable_cascade_attn": "no bit depends on how prefixes are attended to",
     "max_logprobs": "logprobs may be up to 100",
+    "scheduling_policy": "prompts of one priority start in the order in which they came",
 }
 """Accepted whatever the value: no answer depends on it."""
 
@@ -96,7 +97,6 @@ ONLY: dict[str, tuple[tuple[Any, ...], str]] = {
     "convert": (("auto", "none"), "heddle.LLM has embed and classify"),
     "task": (("auto", "generate"), "heddle.LLM has embed and classify"),
     "logprobs_mode": (("raw_logprobs",), "log-probabilities are the model's own"),
-    "scheduling_policy": (("fcfs",), 'fairness="tenant" of heddle.LLM orders prompts'),
 }
 """Accepted at these values, which ask for nothing; others are refused with the sentence."""
 

@@ -64,18 +64,19 @@ class LLM:
             sampling_params: Of all prompts, or one for each; None: as the model's files say.
             use_tqdm: Whether a line of progress may be shown.
             lora_request: The adapter of all prompts, or one for each; None: the base model.
-            priority: Must be left out.
+            priority: One for each prompt: of those that wait, the lowest start first.
             tokenization_kwargs: Must be left out.
 
         Raises:
             ValueError, NotImplementedError, MemoryError, RuntimeError: As heddle.LLM.generate.
         """
-        check_not_given("generate", priority=priority, tokenization_kwargs=tokenization_kwargs)
+        check_not_given("generate", tokenization_kwargs=tokenization_kwargs)
         each: list[Any] = [prompts] if is_one(prompts) else list(prompts)
+        priorities = _each("priority", priority or 0, len(each))
         params = _each("sampling_params", sampling_params, len(each))
         loras = _each("lora_request", lora_request, len(each))
         ready = [
-            self._backend.prompt(str(next(self._ids)), prompt, params[i], loras[i])
+            self._backend.prompt(str(next(self._ids)), prompt, params[i], loras[i], priorities[i])
             for i, prompt in enumerate(each)
         ]
         return self._run(ready, use_tqdm)

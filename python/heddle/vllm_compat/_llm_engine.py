@@ -50,11 +50,12 @@ class LLMEngine:
             request_id: What its output has.
             prompt: A text, token ids, a `TextPrompt` or a `TokensPrompt`.
             params: How it is answered.
-            arrival_time: Without effect: requests start in the order in which they came.
+            arrival_time: Without effect: requests of one priority start in the order in which they
+                came.
             lora_request: Its adapter; None: the base model.
             tokenization_kwargs: Must be left out.
             trace_headers: Must be left out.
-            priority: Must be left out.
+            priority: Of the requests that wait, those of the lowest start first.
 
         Raises:
             ValueError: The id is in use; or as heddle.LLM.add_adapter.
@@ -63,11 +64,10 @@ class LLMEngine:
             "add_request",
             tokenization_kwargs=tokenization_kwargs,
             trace_headers=trace_headers,
-            priority=priority,
         )
         if request_id in self._works:
             raise ValueError(f"request_id {request_id!r} is that of a request that is not finished")
-        ready = self._backend.prompt(request_id, prompt, params, lora_request)
+        ready = self._backend.prompt(request_id, prompt, params, lora_request, priority)
         llm = self._backend.llm
         (work,) = llm._requests.prompts(
             ready.token_ids, ready.own_params, {"adapter": ready.adapter}

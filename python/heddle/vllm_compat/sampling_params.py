@@ -179,9 +179,7 @@ class SamplingParams:
         return SamplingParams(**{field.name: getattr(self, field.name) for field in fields(self)})
 
 
-def own_params(
-    params: SamplingParams, max_context: int, seed: int, cache_salt: str
-) -> heddle.SamplingParams:
+def own_params(params: SamplingParams, max_context: int, seed: int) -> heddle.SamplingParams:
     """The same for heddle.LLM; `seed` where the params have none."""
     own = heddle.SamplingParams(
         n=params.n,
@@ -205,7 +203,6 @@ def own_params(
         logit_bias={int(token): bias for token, bias in (params.logit_bias or {}).items()},
         allowed_token_ids=params.allowed_token_ids or (),
         bad_words=params.bad_words or (),
-        cache_salt=cache_salt,
     )
     if params.structured_outputs is None:
         return own

@@ -200,8 +200,13 @@ def test_the_engine_ends_and_aborts_requests(compat: vllm_compat.LLM) -> None:
     with pytest.raises(ValueError, match="request 'wrong': top_p is 7"):
         while engine.has_unfinished_requests():
             engine.step()
-    with pytest.raises(NotImplementedError, match=r"add_request\(priority=...\)"):
-        engine.add_request("a", "The", GREEDY, priority=1)
+    engine.add_request("later", "The", GREEDY, priority=1)
+    engine.add_request("sooner", "The", GREEDY, priority=-1)
+    ended = []
+    while engine.has_unfinished_requests():
+        ended += engine.step()
+    assert sorted(output.request_id for output in ended) == ["later", "sooner"]
+    assert ended[0].outputs[0].token_ids == ended[1].outputs[0].token_ids
 
 
 def test_options_are_those_of_heddle() -> None:

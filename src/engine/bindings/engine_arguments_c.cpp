@@ -154,6 +154,7 @@ Request request_of(const heddle_engine_request& given) {
   request.cache_salt = string_of("cache_salt", given.cache_salt);
   request.tenant = string_of("tenant", given.tenant);
   request.tenant_weight = given.tenant_weight;
+  request.priority = given.priority;
   request.format = format_of(given.format);
   request.thinking = {.max_tokens = given.thinking.max_tokens,
                       .begin = string_of("thinking.begin", given.thinking.begin, kMaxName),

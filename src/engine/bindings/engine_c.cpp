@@ -223,6 +223,7 @@ void heddle_engine_request_init(heddle_engine_request* request) {
   request->add_special_tokens = -1;
   request->thinking.max_tokens = defaults.thinking.max_tokens;
   request->tenant_weight = defaults.tenant_weight;
+  request->priority = defaults.priority;
   request->values.normalize = -1;
   request->values.activates = defaults.values.activates;
 }

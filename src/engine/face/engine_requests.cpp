@@ -138,6 +138,7 @@ void Engine::State::fill_row(Sequence& sequence, const Request& request, TokensO
                       .adapter = named_adapters(request),
                       .tenant = tenant_of(request, fairness),
                       .weight = request.tenant_weight,
+                      .priority = request.priority,
                       .submitted_at = sequence.request.submitted_at};
   check_length(sequence.request);
   sequence.tokens = tokens.prompt;
@@ -234,9 +235,7 @@ std::vector<RequestId> Engine::submit(EncodedRequest encoded) noexcept {
       if (row.failure) std::rethrow_exception(row.failure);
       s.adapters.reserve();
       s.runner.reserve_for(sequence.adapters);
-      if (s.fairness != Fairness::kOff) {
-        sequence.tenant = s.queue.tenant(sequence.request.tenant, sequence.request.weight);
-      }
+      sequence.tenant = s.queue.tenant(sequence.request);
       if (e.rows.size() == 1) s.adapters.prefetch(sequence);
       s.queue.wait(std::move(row.sequence));
     } catch (const std::exception& failure) {

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <limits>
 #include <new>
+#include <utility>
 
 #include "engine/rows/scheduler.h"
 
@@ -52,10 +53,14 @@ void reserve_answer(Sequence& sequence) {
   to.prompt_top_logprobs.assign(prompt * k, std::numeric_limits<float>::quiet_NaN());
 }
 
-/// Where a sequence comes among those that run, the most senior first.
+/// Where a sequence comes among those that run: those of the lowest priority first, and of these
+/// the most senior.
 Sequences::iterator place_in(Sequences& running, const Sequence& sequence) noexcept {
+  const auto rank = [](const Sequence& each) {
+    return std::pair(each.request.priority, each.seniority);
+  };
   auto place = running.end();
-  while (place != running.begin() && std::prev(place)->seniority > sequence.seniority) --place;
+  while (place != running.begin() && rank(*std::prev(place)) > rank(sequence)) --place;
   return place;
 }
 
@@ -233,7 +238,7 @@ bool RowQueue::reserve_next(Sequence& sequence) noexcept {
   return sequence.is_paused || cache.pages.reserve_to(std::min(needed, longest));
 }
 
-/// One of those that run. The oldest that is not paused is never the one: alone it has room, as
+/// One of those that run. The first that is not paused is never the one: alone it has room, as
 /// Engine::submit has checked.
 Sequences::iterator RowQueue::next_to_park() noexcept {
   auto paused = running_.end();

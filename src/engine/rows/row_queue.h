@@ -16,20 +16,22 @@ namespace heddle {
 /// The requests of an engine: those that wait, those that run, and those that have ended and were
 /// not reported yet.
 ///
-/// WaitingRows says which waiting request is the next one: without tenants the one that waits
-/// longest. It is admitted as soon as there is a place in the batch and room for its pages, and
-/// none overtakes it, except while its adapters are not resident: then others start before it, as
-/// schedule_adapters decides.
+/// WaitingRows says which waiting request is the next one: of those of the lowest priority, without
+/// tenants the one that waits longest. It is admitted as soon as there is a place in the batch and
+/// room for its pages, and none overtakes it, except while its adapters are not resident: then
+/// others start before it, as schedule_adapters decides.
 ///
 /// With Rules::reserves_longest there is room where all pages are free that its longest answer can
 /// need. Otherwise where those of its tokens are, kSparePages, and one for each request that runs;
 /// when pages run out later, running requests are parked until the others can go on: they give up
 /// pages and adapters, and wait again. The first to be parked are those that are paused, and of
-/// these and the others the youngest: the ones submitted last, or, with Rules::has_tenants, the
-/// ones that started last, whoever's they are. The oldest of those that are not paused is never
-/// parked, so every request finishes. Where tokens are drawn on a path of their own, the shelf has
-/// the pages of parked requests that the prefix cache does not have, if there is room; of one whose
-/// adapters have been switched it has all in any case, or the request ends with an error.
+/// these and the others those of the largest priority, and of these the youngest: the ones that
+/// were submitted last, or, with Rules::has_tenants, the ones that started last, whoever's they
+/// are. So of the lowest priority the oldest that is not paused is never parked, and every request
+/// finishes, unless others of lower priorities keep coming. Where tokens are drawn on a path of
+/// their own, the shelf has the pages of parked requests that the prefix cache does not have, if
+/// there is room; of one whose adapters have been switched it has all in any case, or the request
+/// ends with an error.
 class RowQueue {
  public:
   /// What requests need besides pages.
@@ -74,9 +76,9 @@ class RowQueue {
     scheduled_.reserve(kMaxScheduledRows);
   }
 
-  /// WaitingRows::tenant.
-  [[nodiscard]] std::shared_ptr<Tenant> tenant(const std::string& name, double weight) {
-    return waiting_.tenant(name, weight);
+  /// WaitingRows::tenant of a request.
+  [[nodiscard]] std::shared_ptr<Tenant> tenant(const RowRequest& request) {
+    return waiting_.tenant(request.tenant, request.weight, request.priority);
   }
   /// A list of one new sequence with room for its error, so that a failure is reported even where
   /// there is no memory left.
@@ -85,7 +87,7 @@ class RowQueue {
   // From here on a sequence moves between lists, which allocates nothing.
 
   /// Queues the one sequence of the list. Its tokens and lengths are set, and its tenant where
-  /// tenants share the engine.
+  /// tenants share the engine or it has a priority.
   void wait(Sequences&& one) noexcept { waiting_.add(one, one.begin()); }
   /// The one sequence of the list has ended with an error before it was queued.
   void refuse(Sequences&& one, const RowFailure& failure) noexcept;

@@ -45,6 +45,7 @@ struct RowRequest {
   std::string adapter{};   // RowProgress::adapter
   std::string tenant{};    // whose it is, where tenants share the engine
   double weight = 1;       // of the tenant
+  int64_t priority = 0;    // those of the lowest start first
   std::chrono::steady_clock::time_point submitted_at = std::chrono::steady_clock::now();
 };
 
@@ -115,7 +116,8 @@ struct Sequence {
   RequestId id = 0;
   // Shared with WaitingRows, which forgets a tenant that no request has.
   std::shared_ptr<Tenant> tenant{};
-  int64_t seniority = 0;          // while pages lack, those with the largest are parked
+  // While pages lack, those of the largest priority and then of the largest seniority are parked.
+  int64_t seniority = 0;
   std::vector<int32_t> tokens{};  // prompt, then the answer so far
   RowRequest request{};
   RowCache cache{};

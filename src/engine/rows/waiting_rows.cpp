@@ -1,148 +1,53 @@
 #include "engine/rows/waiting_rows.h"
 
-#include <tuple>
-#include <utility>
+#include <algorithm>
 
 #include "engine/rows/admission.h"
 
 namespace heddle {
-namespace {
-
-constexpr size_t kFewTenants = 64;  // that are remembered in any case
-
-/// What a request is charged when it starts, if the prefix cache has nothing of its prompt.
-int64_t starting_cost(const Sequence& row) {
-  return row.cache.was_parked ? 0 : row.request.prompt_tokens;
-}
-
-}  // namespace
-
-bool LessServed::operator()(const Tenant* a, const Tenant* b) const noexcept {
-  return std::tie(a->served, a->oldest) < std::tie(b->served, b->oldest);
-}
-
-WaitingRows::WaitingRows() : forget_above_(kFewTenants) {
-  listed_.reserve(kMaxScheduledRows);
-  heads_.reserve(kMaxScheduledRows + 1);
-  everyone_ = last_ = tenant("", 1);
-}
-
-WaitingRows::~WaitingRows() {
-  for (const auto& [name, tenant] : tenants_) tenant->rows.clear();
-}
-
-std::shared_ptr<Tenant> WaitingRows::tenant(const std::string& name, double weight) {
-  auto place = tenants_.find(name);
-  if (place == tenants_.end()) {
-    forget_idle();
-    const auto made = std::make_shared<Tenant>();
-    made->name = name;
-    Tenant::Order one{made.get()};
-    made->node = one.extract(one.begin());
-    place = tenants_.emplace(name, made).first;
-  }
-  place->second->weight = weight;
-  return place->second;
-}
-
-/// Those that come back as they would if they were remembered: without requests, and charged no
-/// more than whoever comes anew.
-void WaitingRows::forget_idle() {
-  if (tenants_.size() < forget_above_) return;
-  const double least = least_served();
-  std::erase_if(tenants_, [least](const auto& each) {
-    return each.second.use_count() == 1 && each.second->served <= least;
-  });
-  forget_above_ = std::max(kFewTenants, 2 * tenants_.size());
-}
-
-double WaitingRows::least_served() const noexcept {
-  return order_.empty() ? last_->served : (*order_.begin())->served;
-}
-
-/// Changes what the tenant's place in the order depends on.
-template <class Change>
-void WaitingRows::change(const std::shared_ptr<Tenant>& tenant, const Change& apply) noexcept {
-  const bool has_waited = tenant->oldest.has_value();
-  if (has_waited) tenant->node = order_.extract(tenant.get());
-  apply();
-  const Place ready = first_ready(*tenant, tenant->rows.begin());
-  if (ready == tenant->rows.end()) {
-    tenant->oldest.reset();
-    if (has_waited) last_ = tenant;
-    return;
-  }
-  tenant->oldest = ready->id;
-  if (!has_waited) tenant->served = std::max(tenant->served, least_served());
-  order_.insert(std::move(tenant->node));
-}
 
 void WaitingRows::add(Sequences& from, Place row) noexcept {
-  if (row->tenant == nullptr) row->tenant = everyone_;
-  Sequences& rows = row->tenant->rows;
-  auto place = rows.end();
-  while (place != rows.begin() && std::prev(place)->id > row->id) --place;
-  change(row->tenant, [&] { rows.splice(place, from, row); });
+  if (row->tenant == nullptr) row->tenant = common_.everyone();
+  row->tenant->level->add(from, row);
   ++size_;
 }
 
 void WaitingRows::move_to(Sequences& to, Place before, Place row) noexcept {
-  change(row->tenant, [&] { to.splice(before, row->tenant->rows, row); });
+  row->tenant->level->move_to(to, before, row);
   --size_;
 }
 
 void WaitingRows::set_paused(Sequence& row, bool is_paused) noexcept {
-  change(row.tenant, [&] { row.is_paused = is_paused; });
+  row.tenant->level->set_paused(row, is_paused);
 }
 
 void WaitingRows::charge(const Sequence& row, int64_t num_tokens) noexcept {
-  change(row.tenant,
-         [&] { row.tenant->served += static_cast<double>(num_tokens) / row.tenant->weight; });
+  row.tenant->level->charge(row, num_tokens);
 }
 
 WaitingRows::Place WaitingRows::place_of(Sequence& row) noexcept {
   return std::ranges::find(row.tenant->rows, &row, [](const Sequence& each) { return &each; });
 }
 
-WaitingRows::Place WaitingRows::first_ready(Tenant& tenant, Place from) noexcept {
-  return std::find_if(from, tenant.rows.end(), [](const Sequence& row) { return !row.is_paused; });
+size_t WaitingRows::num_tenants() const {
+  size_t count = 0;
+  for (const auto& [priority, level] : levels_) count += level.num_tenants();
+  return count;
 }
 
-bool WaitingRows::is_after(const Head& a, const Head& b) noexcept {
-  return std::tuple(a.served, a.row->id) > std::tuple(b.served, b.row->id);
-}
-
-/// The tenants join a heap one by one, when the first request of each may be the next one.
 std::span<const WaitingRows::Place> WaitingRows::order() noexcept {
-  listed_.clear();
-  heads_.clear();
-  const auto push = [this](const Head& head) {
-    heads_.push_back(head);
-    std::ranges::push_heap(heads_, is_after);
-  };
-  auto tenant = order_.begin();
-  std::optional<Head> joins;  // of the tenants that are not in the heap: the first one
-  const auto look = [&] {
-    joins.reset();
-    if (tenant == order_.end()) return;
-    joins = {(*tenant)->served, *tenant, first_ready(**tenant, (*tenant)->rows.begin())};
-  };
-  for (look(); listed_.size() < kMaxScheduledRows && (joins || !heads_.empty());) {
-    if (joins && (heads_.empty() || is_after(heads_.front(), *joins))) {
-      push(*joins);
-      ++tenant;
-      look();
-      continue;
+  list_.rows.clear();
+  for (auto next = levels_.begin(); next != levels_.end();) {
+    if (list_.rows.size() >= kMaxScheduledRows) break;
+    const auto place = next++;
+    WaitingLevel& level = place->second;
+    if (!level.is_empty()) {
+      level.list(list_);
+    } else if (&level != &common_ && level.is_idle()) {
+      levels_.erase(place);
     }
-    std::ranges::pop_heap(heads_, is_after);
-    Head next = heads_.back();
-    heads_.pop_back();
-    listed_.push_back(next.row);
-    next.served += static_cast<double>(starting_cost(*next.row)) / next.tenant->weight;
-    next.row = first_ready(*next.tenant, std::next(next.row));
-    if (next.row != next.tenant->rows.end()) push(next);
   }
-  return listed_;
+  return list_.rows;
 }
 
 }  // namespace heddle

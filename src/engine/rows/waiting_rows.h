@@ -1,67 +1,40 @@
 #pragma once
 
-#include <algorithm>
+#include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
 #include <span>
 #include <string>
-#include <vector>
 
-#include "engine/rows/sequence.h"
+#include "engine/rows/waiting_level.h"
 
 namespace heddle {
 
-struct LessServed {
-  bool operator()(const Tenant* a, const Tenant* b) const noexcept;
-};
-
-/// One of those that share an engine: an adapter, or a key of a server.
-struct Tenant {
-  using Order = std::set<Tenant*, LessServed>;
-
-  std::string name{};
-  double weight = 1;                  // its share, relative to those of others
-  double served = 0;                  // tokens over the weight that they were charged at
-  Sequences rows{};                   // that wait, in the order in which they were submitted
-  std::optional<RequestId> oldest{};  // that is not paused; none: the tenant does not wait
-  Order::node_type node{};            // its place in the order while it does not wait
-};
-
-/// The requests that wait, and in which order they start: virtual token counters (Sheng et al.,
-/// "Fairness in Serving Large Language Models", OSDI 2024) with weights.
+/// The requests that wait, and in which order they start: those of the lowest priority first, and
+/// among these as their WaitingLevel says. A priority has shares of its own: what a tenant was
+/// served at one counts at no other.
 ///
-/// A tenant is charged its tokens as they are served, each divided by its weight: the prompt
-/// without what the prefix cache had, when the request starts, and each drawn token. Next is the
-/// oldest request of the tenant that has been charged the least; of several such tenants the one
-/// whose request is the oldest. A tenant that waits again, after none of its requests did, is not
-/// charged less than the least of those that wait, or where none waits than the last that did: no
-/// one saves up credit, and none pays for having had the engine alone. So between two tenants that
-/// wait, what they were served over their weights differs by at most what the requests that run at
-/// once are charged, and one: each place in the batch costs one request.
+/// Any number may be a priority, such as the time at which each request is due. One that no request
+/// has any longer, waiting or running, is forgotten with its shares, but for 0.
 ///
-/// Where all requests are of one tenant, that is first come, first served. A paused request does
-/// not wait for the engine: it is not in the order, and a tenant of paused requests does not wait.
-///
-/// Nothing allocates but `tenant`. A change takes O(log t) of t tenants that wait, `order`
-/// O(n log n) of the n requests that it lists, however many wait.
+/// Nothing allocates but `tenant`. A change takes what it takes of a level, `order` O(n log n) of
+/// the n requests that it lists, however many wait and of however many priorities.
 class WaitingRows {
  public:
-  using Place = Sequences::iterator;
+  using Place = WaitingLevel::Place;
 
-  WaitingRows();
+  WaitingRows() = default;
   WaitingRows(const WaitingRows&) = delete;
   WaitingRows& operator=(const WaitingRows&) = delete;
-  /// Requests and tenants hold each other, so requests that still wait are let go here.
-  ~WaitingRows();
 
-  /// The tenant of this name; it has this weight, above 0, from here on. A tenant without requests
-  /// is forgotten as soon as that changes nothing.
-  [[nodiscard]] std::shared_ptr<Tenant> tenant(const std::string& name, double weight);
+  /// WaitingLevel::tenant of a priority.
+  [[nodiscard]] std::shared_ptr<Tenant> tenant(const std::string& name, double weight,
+                                               int64_t priority = 0) {
+    return levels_[priority].tenant(name, weight);
+  }
 
   /// Takes a request over, after those of its tenant that were submitted before it. One without a
-  /// tenant is of a common one.
+  /// tenant is of priority 0, and of a common tenant.
   void add(Sequences& from, Place row) noexcept;
   /// Moves a request that waits before a place in another list.
   void move_to(Sequences& to, Place before, Place row) noexcept;
@@ -77,45 +50,28 @@ class WaitingRows {
   [[nodiscard]] bool is_empty() const { return size_ == 0; }
   /// Where this request waits.
   [[nodiscard]] static Place place_of(Sequence& row) noexcept;
-  /// visit(const Sequence&), tenant by tenant.
+  /// visit(const Sequence&), priority by priority and tenant by tenant.
   template <class Visit>
   void for_each(const Visit& visit) const {
-    for (const auto& [name, tenant] : tenants_) std::ranges::for_each(tenant->rows, visit);
+    for (const auto& [priority, level] : levels_) level.for_each(visit);
   }
   /// A request that the condition holds of; nullptr: there is none.
   template <class Condition>
   [[nodiscard]] Sequence* find(const Condition& holds) {
-    for (const auto& [name, tenant] : tenants_) {
-      const auto place = std::ranges::find_if(tenant->rows, holds);
-      if (place != tenant->rows.end()) return &*place;
+    for (auto& [priority, level] : levels_) {
+      if (Sequence* const found = level.find(holds)) return found;
     }
     return nullptr;
   }
-  /// Tenants that are remembered.
-  [[nodiscard]] size_t num_tenants() const { return tenants_.size(); }
+  /// Tenants that are remembered, of each priority.
+  [[nodiscard]] size_t num_tenants() const;
+  /// Priorities that are remembered.
+  [[nodiscard]] size_t num_priorities() const { return levels_.size(); }
 
  private:
-  struct Head {
-    double served = 0;  // of its tenant when it is next
-    Tenant* tenant = nullptr;
-    Place row{};
-  };
-
-  [[nodiscard]] static bool is_after(const Head& a, const Head& b) noexcept;
-  [[nodiscard]] static Place first_ready(Tenant& tenant, Place from) noexcept;
-  [[nodiscard]] double least_served() const noexcept;
-  template <class Change>
-  void change(const std::shared_ptr<Tenant>& tenant, const Change& apply) noexcept;
-  void forget_idle();
-
-  // Shared with the requests: one that has none is forgotten.
-  std::map<std::string, std::shared_ptr<Tenant>> tenants_;
-  std::shared_ptr<Tenant> everyone_;  // the tenant of requests that have none
-  std::shared_ptr<Tenant> last_;      // that waited
-  Tenant::Order order_;               // of the tenants that wait
-  size_t forget_above_;               // tenants
-  std::vector<Place> listed_;
-  std::vector<Head> heads_;  // a heap
+  std::map<int64_t, WaitingLevel> levels_;
+  WaitingLevel& common_ = levels_[0];
+  WaitingLevel::List list_;
   int64_t size_ = 0;
 };
 

@@ -1,6 +1,7 @@
 // Tenants that share an engine: whose requests start first, and that no bit of an answer shows it.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -95,12 +96,62 @@ TEST_F(FairShares, AnswersAreTheSameBitForBit) {
     for (Request& row : rows) {
       if (fairness == "tenant") row.tenant = std::to_string(testing::random_int(0, 3));
       row.tenant_weight = testing::pick({0.5, 1.0, 20.0});
+      row.priority = testing::random_int(-1, 1);
     }
     const std::vector<Completion> got = testing::run_all(engine, rows);
     for (size_t i = 0; i < rows.size(); ++i) {
       testing::expect_same(got[i], want[i], fairness + ", row " + std::to_string(i));
     }
   }
+}
+
+TEST_F(FairShares, TheLowestPriorityEndsFirstWhoeversItIs) {
+  for (const std::string fairness : {"off", "adapter", "tenant"}) {
+    Engine engine = engine_with(fairness, 1);
+    std::vector<RequestId> want;
+    for (const int64_t priority : {0, 7, -3, 7, 0, -3}) {
+      Request row = testing::endless_request(testing::random_tokens(3), 4);
+      row.priority = priority;
+      row.adapter = testing::pick<std::string>({"", "a", "b"});
+      want.push_back(engine.submit(row));
+    }
+    const std::vector<RequestId> late = engine.submit_each(
+        [] {
+          Request row = testing::endless_request(testing::random_tokens(3), 4);
+          row.priority = std::numeric_limits<int64_t>::min();
+          return row;
+        }(),
+        {{}, {{{"a"}}}});
+    const std::vector<RequestId> ended = ends(engine);
+    const auto place = [&](size_t i) { return place_of(ended, want[i]); };
+    EXPECT_LT(std::max(place_of(ended, late[0]), place_of(ended, late[1])), 2) << fairness;
+    EXPECT_LT(std::max(place(2), place(5)), 4) << fairness;
+    EXPECT_LT(std::max(place(0), place(4)), 6) << fairness;
+    EXPECT_EQ(ended.size(), 8u);
+  }
+}
+
+/// Where pages run out, too, and whatever the priorities are.
+TEST_F(FairShares, NoBitOfAnAnswerDependsOnItsPriority) {
+  std::vector<Request> rows;
+  for (int i = 0; i < 12; ++i) {
+    Request row = testing::endless_request(testing::random_tokens(testing::random_int(4, 15)), 40);
+    row.sampling = {.temperature = 0.8f, .seed = i};
+    row.adapter = testing::pick<std::string>({"", "a", "b"});
+    rows.push_back(row);
+  }
+  Engine off = engine_with("off", 6);
+  const std::vector<Completion> want = testing::run_all(off, rows);
+  for (Request& row : rows) row.priority = testing::random_int(-3, 3);
+  const int64_t few = 18 * (off.options().kv_memory / off.load().num_pages);
+  Engine small = model.engine({.max_batch = 6, .page_size = 4, .kv_memory = few});
+  (void)small.add_adapter("a", a.folder.path().string());
+  (void)small.add_adapter("b", b.folder.path().string());
+  const std::vector<Completion> got = testing::run_all(small, rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    testing::expect_same(got[i], want[i], "row " + std::to_string(i));
+  }
+  EXPECT_GT(small.stats().parkings, 0);
 }
 
 /// Rows of one request are each charged to the tenant of their adapter, or to the request's.

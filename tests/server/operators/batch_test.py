@@ -19,7 +19,7 @@ BODIES = [("/v1/completions", TEXT), ("/v1/completions", {**TEXT, "model": "a1",
           ("/v1/chat/completions", {**CHAT, "model": "a0"}), ("/v1/chat/completions", {**CHAT, "model": "none"}),
           ("/v1/embeddings", {"input": ["a", "b"]}), ("/v1/responses", {"input": "Hi", "max_output_tokens": 3, "temperature": 0}),
           ("/v1/messages", {"messages": CHAT["messages"], "max_tokens": 3, "temperature": 0}), ("/tokenize", {"prompt": "x"}),
-          ("/v1/completions", {**TEXT, "nonsense": 1}), ("/v1/completions", {**TEXT, "prompt": ["x"] * 100, "max_tokens": 1})]
+          ("/v1/completions", {**TEXT, "nonsense": 1}), ("/v1/completions", {**TEXT, "model": "a1", "priority": -2}), ("/v1/completions", {**TEXT, "prompt": ["x"] * 100, "max_tokens": 1})]
 
 
 def line(custom_id, url, body, **more):

@@ -31,8 +31,11 @@ adapters = ["a1", "acme/*"]
 
 [plain]
 adapters = ["base"]
+
+[late]
+priority = 5
 """
-NAMES = ("few", "small", "narrow", "sql", "plain", "free")
+NAMES = ("few", "small", "narrow", "sql", "plain", "late", "free")
 
 
 class LimitsCase(Case):
@@ -139,6 +142,23 @@ class Limits(LimitsCase):
         status, _, answer = self.ask("narrow", "/v1/chat/completions", chat, each_adapter=[None, "a0", "a1"])
         self.assertIn(status, (400, 429), "three answers at once are more than two")
 
+    def test_priority(self):
+        chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+        routes = {"/v1/completions": TEXT, "/v1/chat/completions": chat, "/v1/responses": {"input": "x"}, "/v1/messages": chat,
+                  "/v1/embeddings": {"input": "x"}, "/v1/score": {"text_1": "x", "text_2": "y"}}
+        refusal = "this key may not have priority 4, but 5 or more (--limits)"
+        for path, body in routes.items():
+            with self.subTest(path=path):
+                status, _, answer = self.ask("late", path, body, priority=4)
+                self.assertEqual((status, answer["error"]["message"]), (403, refusal))
+                self.assertNotEqual(self.ask("late", path, body, priority=5)[0], 403)
+                self.assertNotEqual(self.ask("late", path, body)[0], 403, "it is 5 where it is not given")
+                self.assertNotEqual(self.ask("free", path, body, priority=-(1 << 63))[0], 403)
+        status, _, answer = self.ask("late", "/generate", {"inputs": "x", "parameters": {"priority": 4, "max_new_tokens": 1}})
+        self.assertEqual((status, answer["error"]), (422, refusal), "as LoRAX has it")
+        self.assertEqual(self.ask("late", "/generate", {"inputs": "x", "parameters": {"priority": 6, "max_new_tokens": 1}})[0], 200)
+        self.assertEqual(self.ask("late", priority=4)[2]["error"]["param"], "priority")
+
     def test_models_are_those_that_a_key_may_use(self):
         def listed(name):
             status, _, text = self.server.request("GET", "/v1/models", None, {"Authorization": f"Bearer sesame-{name}"})
@@ -196,6 +216,7 @@ class Wrong(unittest.TestCase):
             for text, words in (("[chats]\n", 'line 1: there is no key of the name "chats"; did you mean "chat"?'),
                                 ("[chat]\nmax-row = 1\n", 'line 2: there is no limit "max-row"; did you mean "max-rows"?'),
                                 ("\nmax-rows = 0\n", "line 2: max-rows: expected a whole number from 1 to"),
+                                ("priority = low\n", "line 1: "), ("priority = 1.5\n", "line 1: priority: expected a whole number from -1000000000"),
                                 ("max-rows\n", "line 1: ")):
                 limits.write_text(text)
                 self.fails("--api-key-file", keys, "--limits", limits, words=f"--limits {limits}: {words}")

@@ -58,6 +58,26 @@ class SharesCase(Case):
         return ended.index("late")
 
 
+class Priorities(SharesCase):
+    options = ("--max-batch", "1")
+
+    def test_a_burst_of_larger_priority_waits(self):
+        for burst, late, most in (({"priority": 1}, {}, 4), ({}, {"priority": -1}, 4)):
+            burst, late = {"max_tokens": 200, **burst}, {"max_tokens": 2, **late}
+            place = self.order_of_ends({"holder": None, **burst}, {"holder": None, **late})
+            self.assertLess(place, 8 + most, "of 24, of which fewer than 8 had ended")
+        place = self.order_of_ends({"holder": None, "max_tokens": 200}, {"holder": None, "max_tokens": 2, "priority": 1})
+        self.assertGreaterEqual(place, 22, "it waits for all of the burst, of which the last may be told a moment later")
+
+    def test_no_bit_depends_on_it(self):
+        fields = {"max_tokens": 20, "temperature": 1, "seed": 3, "logprobs": 3}
+        want = self.ask(None, **fields)[1]["choices"]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            jobs = [pool.submit(self.ask, None, priority=i % 3 - 1, **fields) for i in range(24)]
+            for job in jobs:
+                self.assertEqual(job.result()[1]["choices"], want)
+
+
 class ByKey(SharesCase):
     options = ("--fairness", "key", "--max-batch", "1", "--max-waiting", "60")
     keys = key_file()

@@ -115,6 +115,7 @@ class CEngine : public ::testing::Test {
     c.cache_salt = c_string(request.cache_salt);
     c.tenant = c_string(request.tenant);
     c.tenant_weight = request.tenant_weight;
+    c.priority = request.priority;
     list.clear();
     for (const auto& [name, scale] : request.adapters) list.push_back({c_string(name), scale});
     c.adapters = list.data();

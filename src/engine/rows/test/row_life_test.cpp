@@ -35,7 +35,7 @@ struct Job {
   int32_t adapter = -1;    // -1: the base model
   int64_t keys_from = RowAdapters::kNever;
   uint64_t salt = 0;
-  int64_t tenant = 0;
+  int64_t tenant = 0, priority = 0;
 };
 
 /// The tokens of a job that runs alone.
@@ -210,6 +210,7 @@ class Simulation {
         prefixes_(pool_, kPageSize),
         adapters_(jobs_, {.memory_bytes = 100, .step_adapters = testing::random_int(1, 3)}, 5),
         has_tenants_(testing::random_int(0, 1) == 0),
+        has_priorities_(testing::random_int(0, 1) == 0),
         queue_(pool_,
                {.max_batch = static_cast<int>(testing::random_int(1, 12)),
                 .page_size = kPageSize,
@@ -243,10 +244,10 @@ class Simulation {
       queue_.admit();
       ASSERT_NO_FATAL_FAILURE(check_order(before));
       adapters_.step();
-      const RequestId oldest = oldest_running();
+      const RequestId first = first_running();
       queue_.prepare_step();
-      if (oldest >= 0) {
-        ASSERT_NE(find(queue_.running(), oldest), nullptr) << "the oldest was parked";
+      if (first >= 0) {
+        ASSERT_NE(find(queue_.running(), first), nullptr) << "the first was parked";
       }
       schedule_step(step_, queue_.running(), {.prefill_chunk = chunk_});
       ++num_steps;
@@ -285,6 +286,7 @@ class Simulation {
     if (job.adapter >= 0) job.keys_from = testing::random_int(0, 1) * testing::random_int(0, 30);
     job.salt = testing::random_int(0, 5) == 0 ? 1 : 0;
     job.tenant = has_tenants_ ? testing::random_int(0, 3) : 0;
+    job.priority = has_priorities_ ? testing::random_int(-2, 2) : 0;
     const auto id = static_cast<RequestId>(jobs_.size());
     Sequences one = RowQueue::make_row(id);
     Sequence& row = one.front();
@@ -293,9 +295,12 @@ class Simulation {
     row.request.max_tokens = job.max_tokens;
     row.request.salt = {job.salt, 0};
     row.adapters.keys_from = job.keys_from;
+    row.request.priority = job.priority;
     if (has_tenants_) {
-      row.tenant = queue_.tenant(std::to_string(job.tenant), testing::pick({0.5, 1.0, 3.0}));
+      row.request.tenant = std::to_string(job.tenant);
+      row.request.weight = testing::pick({0.5, 1.0, 3.0});
     }
+    if (has_tenants_ || job.priority != 0) row.tenant = queue_.tenant(row.request);
     jobs_.emplace(id, std::move(job));
     queue_.wait(std::move(one));
   }
@@ -315,19 +320,29 @@ class Simulation {
     const auto place = std::ranges::find(rows, id, &Sequence::id);
     return place == rows.end() ? nullptr : &*place;
   }
-  [[nodiscard]] RequestId oldest_running() {
-    const auto place = std::ranges::find(queue_.running(), false, &Sequence::is_paused);
-    return place == queue_.running().end() ? -1 : place->id;
+  /// Of the lowest priority the one that runs longest; those that are paused do not count.
+  [[nodiscard]] RequestId first_running() {
+    const Sequence* first = nullptr;
+    const auto rank = [](const Sequence& row) {
+      return std::pair(row.request.priority, row.seniority);
+    };
+    for (const Sequence& row : queue_.running()) {
+      if (!row.is_paused && (first == nullptr || rank(row) < rank(*first))) first = &row;
+    }
+    return first == nullptr ? -1 : first->id;
   }
 
-  /// None that has just started has overtaken one of the same adapter and tenant.
+  /// None that has just started has overtaken one of the same adapter that has a lower priority, or
+  /// the same one and tenant.
   void check_order(const std::vector<RequestId>& before) {
     for (const Sequence& started : queue_.running()) {
       if (std::ranges::find(before, started.id) != before.end()) continue;
       queue_.waiting().for_each([&](const Sequence& waiting) {
         const Job &a = jobs_.at(waiting.id), &b = jobs_.at(started.id);
-        const bool are_equal = a.adapter == b.adapter && a.tenant == b.tenant;
-        ASSERT_FALSE(are_equal && !waiting.is_paused && waiting.id < started.id);
+        const bool was_before =
+            a.priority < b.priority ||
+            (a.priority == b.priority && a.tenant == b.tenant && waiting.id < started.id);
+        ASSERT_FALSE(a.adapter == b.adapter && !waiting.is_paused && was_before);
       });
     }
   }
@@ -370,7 +385,7 @@ class Simulation {
   SimulatedShelf shelf_{values_, testing::random_int(0, 30)};
   PrefixCache prefixes_;
   SimulatedAdapters adapters_;
-  bool has_tenants_;
+  bool has_tenants_, has_priorities_;
   RowQueue queue_;
   bool has_two_paths_;
   int64_t chunk_;
@@ -378,8 +393,9 @@ class Simulation {
   int64_t num_ended = 0;
 };
 
-/// No request starves, none deadlocks, the oldest is never parked, equals keep their order, neither
-/// pages nor adapters exceed their bounds, and no request's tokens depend on any of it.
+/// No request starves, none deadlocks, the oldest of the lowest priority is never parked, equals
+/// keep their order, neither pages nor adapters exceed their bounds, and no request's tokens depend
+/// on any of it.
 TEST(RowLife, RandomRequestsEndWithTheTokensThatTheyHaveAlone) {
   constexpr int64_t kNumSteps = 100000;
   for (int i = 0; Simulation::num_steps < kNumSteps; ++i) {

@@ -229,7 +229,8 @@ TEST(RowQueue, TenantsTakeTurnsAndTheLastThatStartedIsParked) {
   RowQueue queue(pages, rules);
   const auto wait = [&](RequestId id, const std::string& tenant) {
     Sequences one = row_of(id, 4, 33);
-    one.front().tenant = queue.tenant(tenant, 1);
+    one.front().request.tenant = tenant;
+    one.front().tenant = queue.tenant(one.front().request);
     queue.wait(std::move(one));
   };
   for (RequestId id = 0; id < 5; ++id) wait(id, "burst");
@@ -252,6 +253,35 @@ TEST(RowQueue, TenantsTakeTurnsAndTheLastThatStartedIsParked) {
   EXPECT_EQ(ids(queue.running()), Ids{5}) << "3 started last";
   EXPECT_EQ(ids(queue.waiting()), (Ids{3, 4}));
   EXPECT_EQ(end_and_admit(5).front(), 3);
+}
+
+TEST(RowQueue, TheLowestPriorityStartsFirstAndTheLargestIsParkedFirst) {
+  PagePool pages(10);
+  RowQueue queue(pages, kNow);
+  const auto wait = [&](RequestId id, int64_t priority) {
+    Sequences one = row_of(id, 4, 33);
+    one.front().request.priority = priority;
+    one.front().tenant = queue.tenant(one.front().request);
+    queue.wait(std::move(one));
+  };
+  wait(0, 5);
+  queue.admit();
+  wait(1, 5);
+  wait(2, 0);
+  wait(3, -1);
+  queue.admit();
+  EXPECT_EQ(ids(queue.running()), (Ids{3, 0})) << "which is stopped by none while there are pages";
+  EXPECT_EQ(ids(queue.waiting()), (Ids{2, 1}));
+  for (int steps = 0; queue.running().size() > 1; ++steps) {
+    ASSERT_LT(steps, 40);
+    queue.prepare_step();
+    draw(queue);
+  }
+  EXPECT_EQ(ids(queue.running()), Ids{3}) << "0 started first, but has a larger priority";
+  EXPECT_EQ(ids(queue.waiting()), (Ids{2, 0, 1}));
+  queue.end(*queue.find(3), FinishReason::kStop);
+  queue.admit();
+  EXPECT_EQ(ids(queue.running()).front(), 2);
 }
 
 TEST(RowQueue, TellsAnErrorAndGivesPagesBack) {

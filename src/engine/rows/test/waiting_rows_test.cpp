@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -22,6 +24,7 @@ class Load {
   struct Job {
     std::string tenant;
     int64_t prompt = 0, answer = 0;
+    int64_t priority = 0;
   };
 
   explicit Load(int64_t num_places) : num_places_(num_places) {}
@@ -30,7 +33,7 @@ class Load {
     const RequestId id = next_id_++;
     Sequences one = RowQueue::make_row(id);
     one.front().request.prompt_tokens = job.prompt;
-    one.front().tenant = rows_.tenant(job.tenant, weight);
+    one.front().tenant = rows_.tenant(job.tenant, weight, job.priority);
     rows_.add(one, one.begin());
     jobs_[id] = job;
     ++num_waiting_[job.tenant];
@@ -83,6 +86,85 @@ constexpr int64_t kLongest = 40;  // tokens of a prompt or an answer
 Load::Job random_job(const std::string& tenant) {
   return {tenant, testing::random_int(1, kLongest), testing::random_int(1, kLongest)};
 }
+
+/// The same engine, with nothing but lists that are searched.
+class PlainLoad {
+ public:
+  explicit PlainLoad(int64_t num_places) : num_places_(num_places) {}
+
+  void submit(const Load::Job& job, double weight) {
+    const Key key{job.priority, job.tenant};
+    accounts_[key].weight = weight;
+    const bool waits = std::ranges::find(waiting_, key, &Row::key) != waiting_.end();
+    if (!waits) accounts_[key].served = std::max(accounts_[key].served, least(job.priority));
+    waiting_.push_back({next_id_++, key, job.prompt, job.answer});
+  }
+
+  void step() {
+    while (std::ssize(running_) < num_places_) {
+      forget_idle();
+      if (waiting_.empty()) break;
+      const auto rank = [this](const Row& row) {
+        return std::tuple(row.key.first, accounts_.at(row.key).served, oldest(row.key), row.id);
+      };
+      const auto next = std::ranges::min_element(waiting_, {}, rank);
+      started_.push_back(next->id);
+      running_.push_back(*next);
+      waiting_.erase(next);
+      serve(running_.back().key, running_.back().prompt);
+      last_[running_.back().key.first] = running_.back().key.second;
+    }
+    for (Row& row : running_) {
+      serve(row.key, 1);
+      --row.answer;
+    }
+    std::erase_if(running_, [](const Row& row) { return row.answer == 0; });
+  }
+
+  [[nodiscard]] const Ids& started() const { return started_; }
+
+ private:
+  using Key = std::pair<int64_t, std::string>;  // priority and tenant
+  struct Row {
+    RequestId id = 0;
+    Key key{};
+    int64_t prompt = 0, answer = 0;
+  };
+  struct Account {
+    double served = 0, weight = 1;
+  };
+
+  RequestId oldest(const Key& key) { return std::ranges::find(waiting_, key, &Row::key)->id; }
+  /// Of those that wait, or else of the last that did.
+  double least(int64_t priority) {
+    std::vector<double> served;
+    for (const Row& row : waiting_) {
+      if (row.key.first == priority) served.push_back(accounts_.at(row.key).served);
+    }
+    return served.empty() ? accounts_[{priority, last_[priority]}].served
+                          : std::ranges::min(served);
+  }
+  void serve(const Key& key, int64_t num_tokens) {
+    accounts_.at(key).served += static_cast<double>(num_tokens) / accounts_.at(key).weight;
+  }
+  void forget_idle() {
+    const auto has = [](const std::vector<Row>& rows, int64_t priority) {
+      return std::ranges::any_of(rows, [=](const Row& row) { return row.key.first == priority; });
+    };
+    const auto is_idle = [&](int64_t priority) {
+      return priority != 0 && !has(waiting_, priority) && !has(running_, priority);
+    };
+    std::erase_if(accounts_, [&](const auto& each) { return is_idle(each.first.first); });
+    std::erase_if(last_, [&](const auto& each) { return is_idle(each.first); });
+  }
+
+  int64_t num_places_;
+  RequestId next_id_ = 0;
+  std::vector<Row> waiting_, running_;  // the first by the order of submission
+  std::map<Key, Account> accounts_;
+  std::map<int64_t, std::string> last_;
+  Ids started_;
+};
 
 TEST(WaitingRows, OneTenantIsFirstComeFirstServed) {
   Load load(testing::random_int(1, 5));
@@ -290,6 +372,64 @@ TEST(WaitingRows, TenantsWithoutRequestsAreForgottenUnlessTheyWereServedMore) {
   Ids order;
   for (const WaitingRows::Place place : other.rows().order()) order.push_back(place->id);
   EXPECT_EQ(order, (Ids{304, 306, 305})) << "greedy is still ahead of the others";
+}
+
+TEST(WaitingRows, TheLowestPriorityIsNextAndEachHasSharesOfItsOwn) {
+  int64_t num_late = 0;  // that started before one that came earlier
+  for (int round = 0; round < 40; ++round) {
+    const int64_t num_places = testing::random_int(1, 6);
+    const int64_t most = testing::random_int(0, 3);
+    Load load(num_places);
+    PlainLoad plain(num_places);
+    for (int step = 0; step < 300; ++step) {
+      const bool has_burst = testing::random_int(0, 20) == 0;
+      for (int64_t n = has_burst ? testing::random_int(1, 20) : 0; n > 0; --n) {
+        Load::Job job = random_job(std::to_string(testing::random_int(0, 3)));
+        job.priority = testing::random_int(-most, most);
+        const double weight = testing::pick({0.5, 1.0, 4.0});
+        load.submit(job, weight);
+        plain.submit(job, weight);
+      }
+      load.step();
+      plain.step();
+      ASSERT_EQ(load.started(), plain.started()) << "round " << round << ", step " << step;
+    }
+    for (size_t i = 1; i < load.started().size(); ++i) {
+      num_late += load.started()[i] < load.started()[i - 1] ? 1 : 0;
+    }
+  }
+  EXPECT_GT(num_late, 100);
+}
+
+TEST(WaitingRows, ListsTheLowestPrioritiesOfMany) {
+  for (int round = 0; round < 10; ++round) {
+    Load load(1);
+    std::vector<std::pair<int64_t, RequestId>> want;
+    for (RequestId id = 0; id < 3 * std::ssize(Ids(kMaxScheduledRows)); ++id) {
+      Load::Job job = random_job("");
+      job.priority = testing::random_int(-1, 1) * testing::random_int(0, int64_t{1} << 62);
+      want.emplace_back(job.priority, id);
+      load.submit(job);
+    }
+    std::ranges::sort(want);
+    const auto order = load.rows().order();
+    ASSERT_EQ(order.size(), kMaxScheduledRows);
+    for (size_t i = 0; i < order.size(); ++i) ASSERT_EQ(order[i]->id, want[i].second) << i;
+  }
+}
+
+TEST(WaitingRows, APriorityWithoutRequestsIsForgotten) {
+  Load load(2);
+  size_t most = 0;
+  for (int i = 0; i < 5000; ++i) {
+    Load::Job job = random_job("t" + std::to_string(i % 3));
+    job.priority = 5000 - i;
+    job.answer = 1;
+    load.submit(job);
+    load.step();
+    most = std::max(most, load.rows().num_priorities());
+  }
+  EXPECT_LE(most, 5u) << "those of the requests that run, the next one's and 0";
 }
 
 }  // namespace
