@@ -29,7 +29,7 @@ ENGINE = "bench/results/engine_peers_h100.json"
 BEGIN = {name: f"<!-- table of {name} -->\n" for name in (ENGINE, CPU, SERVERS, CHATS)}
 
 ENGINE_MODEL, ENGINE_ROWS = "llama-3.1-8b", 32
-PROGRAMS = {"transformers": "transformers", "peft": "PEFT"}
+PROGRAMS = {"transformers": "transformers", "peft": "PEFT", "vllm": "vLLM"}
 # Name of heddle's samples -> what the page calls it, and peers' samples by name.
 CPU_CELLS = {
     "decode_1_row": ("1 row", {"llama.cpp/decode_1_row": "llama.cpp"}),
@@ -62,7 +62,7 @@ def engine_part(results):
     """Steps of 32 rows of an 8B model: without and with adapters, next to the best way of the other program."""
     steps = {}
     for record in results["records"]:
-        if (record["model"], record["rows"], record["op"]) == (ENGINE_MODEL, ENGINE_ROWS, "decode_step"):
+        if (record["model"], record.get("rows"), record["op"]) == (ENGINE_MODEL, ENGINE_ROWS, "decode_step"):
             steps.setdefault(record["adapters"], {}).setdefault(record["program"], []).append(record["ms"])
     lines, plain = [], min(steps[0]["heddle"])
     for adapters, ways in sorted(steps.items()):
