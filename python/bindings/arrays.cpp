@@ -11,6 +11,7 @@
 #include "heddle/dlpack.h"
 
 #include "bindings/dlpack_exchange.h"
+#include "bindings/name_of_type.h"
 
 namespace heddle::python {
 namespace {
@@ -22,7 +23,7 @@ constexpr const char* kSupported = "f32, f16, bf16, i32, i64, u8, bool, f8e4m3";
 /// What a tensor type offers, null where it does not.
 struct TensorType {
   const ExchangeApi* api = nullptr;
-  const PyGetSetDef* requires_grad = nullptr;  // torch's: called without a look-up by name
+  PyObject* requires_grad = nullptr;  // torch's descriptor: called without a look-up by name
 };
 
 const ExchangeApi* exchange_api_of(PyTypeObject* type) {
@@ -38,12 +39,12 @@ const ExchangeApi* exchange_api_of(PyTypeObject* type) {
   return api != nullptr && api->tensor_from_object == nullptr ? nullptr : api;
 }
 
-const PyGetSetDef* requires_grad_of(PyTypeObject* type) {
-  const nb::object found =
+PyObject* requires_grad_of(PyTypeObject* type) {
+  nb::object found =
       nb::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "requires_grad"));
   if (!found.is_valid()) PyErr_Clear();
   if (!found.is_valid() || Py_TYPE(found.ptr()) != &PyGetSetDescr_Type) return nullptr;
-  return reinterpret_cast<PyGetSetDescrObject*>(found.ptr())->d_getset;
+  return found.release().ptr();
 }
 
 /// Looked up once a type: `__dlpack_c_exchange_api__` belongs to the type by the standard. The
@@ -57,7 +58,7 @@ const TensorType& tensor_type_of(PyTypeObject* type) {
   auto found = known.find(type);
   if (found == known.end()) {
     TensorType offered{exchange_api_of(type), requires_grad_of(type)};
-    Py_INCREF(type);
+    Py_INCREF(reinterpret_cast<PyObject*>(type));
     found = known.emplace(type, offered).first;
   }
   last = &*found;
@@ -111,8 +112,11 @@ bool may_require_grad(DType dtype) {
 }
 
 /// A leaf that requires grad is a parameter to be trained: torch, too, refuses to write to it.
-void check_no_trained_leaf(const char* name, nb::handle tensor, const PyGetSetDef& requires_grad) {
-  const nb::object requires_it = nb::steal(requires_grad.get(tensor.ptr(), requires_grad.closure));
+void check_no_trained_leaf(const char* name, nb::handle tensor, PyObject* requires_grad) {
+  static const auto get =
+      reinterpret_cast<descrgetfunc>(PyType_GetSlot(&PyGetSetDescr_Type, Py_tp_descr_get));
+  const nb::object requires_it = nb::steal(
+      get(requires_grad, tensor.ptr(), reinterpret_cast<PyObject*>(Py_TYPE(tensor.ptr()))));
   if (!requires_it.is_valid()) throw nb::python_error();
   HEDDLE_CHECK(requires_it.ptr() != Py_True || !nb::cast<bool>(tensor.attr("is_leaf")), name,
                " is a leaf that requires grad, but the operation writes to it: pass ", name,
@@ -205,15 +209,15 @@ BorrowedArrays::~BorrowedArrays() {
 }
 
 TensorView BorrowedArrays::borrow(const char* name, nb::handle array, Access access) {
-  PyTypeObject* type = Py_TYPE(array.ptr());
   TensorView view;
-  if (type->tp_as_buffer != nullptr && type->tp_as_buffer->bf_getbuffer != nullptr) {
+  if (PyObject_CheckBuffer(array.ptr()) != 0) {
     view = from_buffer(name, array, access);
-  } else if (const TensorType& offered = tensor_type_of(type); offered.api != nullptr) {
+  } else if (const TensorType& offered = tensor_type_of(Py_TYPE(array.ptr()));
+             offered.api != nullptr) {
     view = from_exchange(name, array, access, offered.api);
     if (access == Access::kWrite && offered.requires_grad != nullptr &&
         may_require_grad(view.dtype())) {
-      check_no_trained_leaf(name, array, *offered.requires_grad);
+      check_no_trained_leaf(name, array, offered.requires_grad);
     }
   } else {
     view = from_capsule(name, array, access);
@@ -296,7 +300,7 @@ TensorView BorrowedArrays::from_capsule(const char* name, nb::handle array, Acce
   if (!nb::hasattr(array, "__dlpack__")) {
     PyErr_Format(PyExc_TypeError,
                  "%s is a %s, expected an array that offers the buffer protocol or __dlpack__",
-                 name, Py_TYPE(array.ptr())->tp_name);
+                 name, name_of_type(array).c_str());
     throw nb::python_error();
   }
   nb::object capsule;

@@ -1,11 +1,18 @@
 #include "bindings/direct_call.h"
 
+#include <dlfcn.h>
 #include <unordered_map>
 
 namespace heddle::python {
 
-#if PY_VERSION_HEX >= 0x030C0000
 namespace {
+
+/// Functions of Python that its stable interface leaves out: looked for in the Python that runs,
+/// null where it has none of the name. PyFunction_SetVectorcall is new in Python 3.12.
+template <class Function>
+Function* python_function(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
 
 /// What a function does without us: runs its code. One value for all of them.
 vectorcallfunc run_code = nullptr;
@@ -31,12 +38,18 @@ PyObject* call(PyObject* function, PyObject* const* arguments, size_t num_argume
 }  // namespace
 
 void call_directly(nanobind::handle function, nanobind::handle implementation) {
-  if (PyFunction_Check(function.ptr()) == 0) nanobind::raise_type_error("expected a function");
+  static auto* const code_of = python_function<vectorcallfunc(PyObject*)>("PyVectorcall_Function");
+  static auto* const set_code =
+      python_function<void(PyObject*, vectorcallfunc)>("PyFunction_SetVectorcall");
+  if (code_of == nullptr || set_code == nullptr) return;
+  if (!function.type().is(nanobind::module_::import_("types").attr("FunctionType"))) {
+    nanobind::raise_type_error("expected a function");
+  }
   if (!implementations().emplace(function.ptr(), implementation.ptr()).second) return;
   function.inc_ref();
   implementation.inc_ref();
-  run_code = PyVectorcall_Function(function.ptr());
-  PyFunction_SetVectorcall(reinterpret_cast<PyFunctionObject*>(function.ptr()), &call);
+  run_code = code_of(function.ptr());
+  set_code(function.ptr(), &call);
 }
 
 void watch_tracing(Names names, nanobind::str flag) {
@@ -44,9 +57,5 @@ void watch_tracing(Names names, nanobind::str flag) {
   traced_flag = flag.release().ptr();
   PyUnicode_InternInPlace(&traced_flag);
 }
-#else
-void call_directly(nanobind::handle, nanobind::handle) {}
-void watch_tracing(Names, nanobind::str) {}
-#endif
 
 }  // namespace heddle::python

@@ -48,7 +48,7 @@ nb::tuple tuple_of(std::span<const int64_t> numbers) {
   nb::tuple tuple = nb::steal<nb::tuple>(PyTuple_New(static_cast<Py_ssize_t>(numbers.size())));
   if (!tuple.is_valid()) throw nb::python_error();
   for (size_t i = 0; i < numbers.size(); ++i) {
-    PyTuple_SET_ITEM(tuple.ptr(), static_cast<Py_ssize_t>(i), nb::int_(numbers[i]).release().ptr());
+    PyTuple_SetItem(tuple.ptr(), static_cast<Py_ssize_t>(i), nb::int_(numbers[i]).release().ptr());
   }
   return tuple;
 }

@@ -8,6 +8,8 @@
 
 #include "heddle/core/error.h"
 
+#include "bindings/name_of_type.h"
+
 namespace heddle::python {
 
 DType dtype_named(const char* argument, const char* wanted) {
@@ -21,11 +23,12 @@ DType dtype_named(const char* argument, const char* wanted) {
 
 DType dtype_or(const char* argument, nanobind::handle name, DType otherwise) {
   if (name.is_none()) return otherwise;
-  const char* text = PyUnicode_Check(name.ptr()) ? PyUnicode_AsUTF8(name.ptr()) : nullptr;
+  const char* text =
+      PyUnicode_Check(name.ptr()) ? PyUnicode_AsUTF8AndSize(name.ptr(), nullptr) : nullptr;
   if (text == nullptr) {
     PyErr_Clear();
     PyErr_Format(PyExc_TypeError, "%s is a %s, expected a str or None", argument,
-                 Py_TYPE(name.ptr())->tp_name);
+                 name_of_type(name).c_str());
     throw nanobind::python_error();
   }
   return dtype_named(argument, text);

@@ -13,7 +13,7 @@ bool TupleType::holds(nb::handle object) {
 TupleFields::TupleFields(const char* argument, nb::handle object, TupleType& type)
     : tuple_(object) {
   if (type.holds(object)) return;
-  nb::raise_type_error("%s is a %s, expected a heddle.%s", argument, Py_TYPE(object.ptr())->tp_name,
+  nb::raise_type_error("%s is a %s, expected a heddle.%s", argument, name_of_type(object).c_str(),
                        type.name());
 }
 

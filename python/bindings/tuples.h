@@ -2,6 +2,8 @@
 
 #include <nanobind/nanobind.h>
 
+#include "bindings/name_of_type.h"
+
 namespace heddle::python {
 
 namespace nb = nanobind;
@@ -26,7 +28,7 @@ class TupleFields {
   /// TypeError, with the argument's name, for anything else than a tuple of `type`.
   TupleFields(const char* argument, nb::handle object, TupleType& type);
 
-  [[nodiscard]] nb::handle next() { return PyTuple_GET_ITEM(tuple_.ptr(), next_++); }
+  [[nodiscard]] nb::handle next() { return PyTuple_GetItem(tuple_.ptr(), next_++); }
 
   /// The next field as a C++ value; `name` is the field's in the TypeError for one that is no such
   /// value.
@@ -35,7 +37,7 @@ class TupleFields {
     const nb::handle field = next();
     Value value{};
     if (!nb::try_cast(field, value)) {
-      nb::raise_type_error("%s is a %s", name, Py_TYPE(field.ptr())->tp_name);
+      nb::raise_type_error("%s is a %s", name, name_of_type(field).c_str());
     }
     return value;
   }
