@@ -90,4 +90,4 @@ wheels: ## build Python wheels for the CPU and for CUDA 13 in build-wheels, and 
 	@tools/wheels
 
 clean: ## remove all build folders; the model in the cache stays
-	@rm -rf build build-asan build-dev build-fuzz build-quick build-ci build-cuda build-gpu build-wheels
+	@rm -rf build build-asan build-dev build-fuzz build-quick build-ci build-cuda build-gpu build-wheels build-wheels-cpu build-wheels-cuda

@@ -27,7 +27,9 @@ from heddle._llm import LLM
 from heddle._params import SamplingParams
 from heddle._sampling import Sampling
 from heddle._values import Classes
+from heddle._wheels import warn_of_two as _warn_of_two_wheels
 
+_warn_of_two_wheels(__file__)
 if hasattr(_sys.modules.get("torch"), "library"):  # not while torch is still being imported
     import heddle.torch
 

@@ -19,6 +19,19 @@ def names_model(arguments: list[str]) -> bool:
     return given or bool({"-h", "--help"} & set(arguments)) or bool(os.environ.get("HEDDLE_MODEL"))
 
 
+def warn_of_two_wheels() -> None:
+    """Says so where heddle-lora and heddle-lora-cu13 are both installed: package heddle warns, too."""
+    folder = _FOLDER.parent
+    found = sorted({path.name.split("-")[0] for path in folder.glob("heddle_lora*-*.dist-info")})
+    if len(found) > 1:
+        names = " and ".join(name.replace("_", "-") for name in found)
+        print(
+            f"heddle: {names} are both installed and hold the same files, those of the last one: "
+            "uninstall both, then install one of them",
+            file=sys.stderr,
+        )
+
+
 def main() -> None:
     """The command `heddle`; the demo's model is fetched where it is missing."""
     arguments = sys.argv[1:]
@@ -26,6 +39,7 @@ def main() -> None:
         from . import fetch_model
 
         fetch_model.model_in_cache()
+    warn_of_two_wheels()
     program = _FOLDER / "bin" / "heddle"
     try:
         os.execv(program, ["heddle", *arguments])

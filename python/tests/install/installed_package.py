@@ -20,9 +20,10 @@ def floats(*values: float) -> memoryview:
 package = pathlib.Path(heddle.__file__).parent
 assert package.is_relative_to(sys.prefix), package
 assert (package / "py.typed").exists() and (package / "_core.pyi").exists()
-distribution = importlib.metadata.distribution("heddle-lora")
-version, _, local = distribution.version.partition("+")
-assert version == heddle.__version__, distribution.version
+(name,) = importlib.metadata.packages_distributions()["heddle"]
+assert name in ("heddle-lora", "heddle-lora-cu13"), name
+distribution = importlib.metadata.distribution(name)
+assert distribution.version == heddle.__version__, distribution.version
 assert not {"numpy", "torch"} & sys.modules.keys()
 
 x, y, weight = floats(3, 4), floats(0, 0), memoryview(array.array("f", (1, 1)))
@@ -47,11 +48,12 @@ else:
 tag = re.search("^Tag: (.*)$", distribution.read_text("WHEEL") or "", re.MULTILINE)
 assert tag, distribution.read_text("WHEEL")
 if "manylinux" in tag[1]:
-    (module,) = package.glob("_core.*.so")
-    kernels = b".nv_fatbin" in module.read_bytes()  # the section of kernels, on machines without a GPU, too
-    assert kernels == (local == "cu13"), distribution.version
+    files = [*package.glob("_core.*.so"), *package.parent.glob("heddle_program/*/*")]
+    # The section of kernels, on machines without a GPU, too; once, however many programs there are.
+    kernels = [file for file in files if file.is_file() and b".nv_fatbin" in file.read_bytes()]
+    assert len(kernels) == (name == "heddle-lora-cu13"), (name, kernels)
     maps = pathlib.Path("/proc/self/maps").read_text()
     for library in ("hwy", "pcre2", "utf8proc"):
         paths = set(re.findall(rf"/\S*lib{library}\S*", maps))
         assert paths and all(path.startswith(sys.prefix) for path in paths), (library, paths)
-print(f"heddle {distribution.version} from a wheel for {tag[1]}")
+print(f"{name} {distribution.version} from a wheel for {tag[1]}, Python {sys.version.split()[0]}")

@@ -85,8 +85,8 @@ def check_python(examples: pathlib.Path) -> None:
 begin = time.monotonic()
 package = PREFIX / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
 examples = package / "heddle_program/share/heddle/examples"
-version = importlib.metadata.version("heddle-lora").partition("+")[0]
-assert run("--version").split(" (commit ")[0] == version
+(name,) = importlib.metadata.packages_distributions()["heddle_program"]
+assert run("--version").split(" (commit ")[0] == importlib.metadata.version(name)
 check_files()
 check_demo()
 os.environ.setdefault("HEDDLE_MODEL", str(pathlib.Path.home() / ".cache/heddle/models/SmolLM2-135M-Instruct.Q4_1.gguf"))
