@@ -18,7 +18,13 @@ struct ArrayArgument {
       return kOptional ? call.optional_in(name, array) : call.in(name, array);
     }
   }
-  [[nodiscard]] nb::arg named() const { return kOptional ? nb::arg(name).none() : nb::arg(name); }
+  [[nodiscard]] auto named() const {  // nanobind 3 has types of their own for the two
+    if constexpr (kOptional) {
+      return nb::arg(name).none();
+    } else {
+      return nb::arg(name);
+    }
+  }
   using Handle = nb::handle;
 };
 
