@@ -68,8 +68,16 @@ int32_t PrefixCache::lookup(Wanted& wanted) {
   wanted.hash = hash64(std::as_bytes(wanted.tokens), seed);
   const auto place = by_hash_.find(wanted.hash);
   if (place == by_hash_.end() || !is_same(place->second, wanted)) return kNone;
-  if (has_parent) at(wanted.parent).child = place->second;
+  set_child(wanted.parent, place->second);
   return place->second;
+}
+
+/// A claim does not hide a page, of which others may copy a part.
+void PrefixCache::set_child(int32_t parent, int32_t entry) noexcept {
+  if (parent == kNone) return;
+  int32_t& child = at(parent).child;
+  const auto has_page = [&](int32_t each) { return each != kNone && at(each).page != kNoPage; };
+  if (has_page(entry) || !has_page(child)) child = entry;
 }
 
 /// Entries of one sequence mostly lie in a row: they were inserted together, and those that were
@@ -111,7 +119,7 @@ int32_t PrefixCache::insert(const Wanted& wanted) noexcept {
   }
   const int32_t entry = take_entry(wanted.acts, wanted.parent, wanted.tokens);
   at(entry).hash = wanted.hash;
-  if (wanted.parent != kNone) at(wanted.parent).child = entry;
+  set_child(wanted.parent, entry);
   return entry;
 }
 

@@ -143,7 +143,7 @@ class PrefixCache final : private PagePool::Keeper {
     uint64_t hash = 0;
     Acts acts{};
     int32_t parent = kNone;  // of the page before; of an entry that is not in use the next such
-    int32_t child = kNone;   // of those that continue it the one found or inserted last, or none
+    int32_t child = kNone;   // of those that continue it one found or inserted last, or none
     int32_t num_children = 0;
     PageId page = kNoPage;  // kNoPage: a claim
   };
@@ -186,6 +186,7 @@ class PrefixCache final : private PagePool::Keeper {
   [[nodiscard]] Acts acts_on(int32_t parent, int64_t page_idx, const PrefixKey& key) const;
   [[nodiscard]] Wanted wanted(int32_t parent, int64_t page_idx, const PrefixKey& key) const;
   [[nodiscard]] bool is_same(int32_t entry, const Wanted& wanted);
+  void set_child(int32_t parent, int32_t entry) noexcept;
   [[nodiscard]] int32_t lookup(Wanted& wanted);
   [[nodiscard]] int32_t insert(const Wanted& wanted) noexcept;
   [[nodiscard]] int32_t allocate_entry();

@@ -1,6 +1,7 @@
 // Requests that take keys and values from the prefix cache have the bits of those that compute all
 // of their own: whatever is found, evicted, parked or computed at the same time.
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -150,6 +151,31 @@ TEST_F(EnginePrefixes, BeforeItsInvocationAnAloraHasTheBaseModelsPages) {
   EXPECT_EQ(run(engine, request_of(prompt, "a")), 22);
   prompt[18] = 7, prompt[19] = 8;  // a later invocation: the first one no longer counts
   EXPECT_EQ(run(engine, request_of(prompt, "called")), 4);
+}
+
+/// They run at the same time, and each computes its invocation alone: the rest of the page is copied.
+TEST_F(EnginePrefixes, AlorasOfOnePromptShareItUpToTheInvocation) {
+  Engine engine = engine_with({.max_batch = 4});
+  std::vector<std::string> names{"called"};
+  std::vector<std::unique_ptr<testing::TinyAdapter>> more;
+  for (int i = 0; i < 3; ++i) {
+    more.push_back(std::make_unique<testing::TinyAdapter>(
+        base, 2, std::vector<int>{llama::kQ, llama::kUp}, DType::kFloat32,
+        R"(, "alora_invocation_tokens": [7, 8])"));
+    names.push_back("called " + std::to_string(i));
+    for (Engine* const each : {&engine, &cold}) {
+      (void)each->add_adapter(names.back(), more.back()->folder.path().string());
+    }
+  }
+  std::vector<int32_t> prompt = tokens(24);  // six whole pages
+  prompt[22] = 7, prompt[23] = 8;
+  std::vector<Request> requests;
+  for (const std::string& name : names) requests.push_back(request_of(prompt, name));
+  const std::vector<Completion> answers = testing::run_all(engine, requests);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    testing::expect_same(answers[i], alone(requests[i]), names[i]);
+  }
+  EXPECT_EQ(engine.stats().prefill_tokens, 24 + 3 * 2);
 }
 
 TEST_F(EnginePrefixes, SaltsShareNothing) {
