@@ -8,10 +8,10 @@ linear layers, those of torch on the GPU where the engine runs there, else those
 milliseconds:
 
   load           load_adapter, from the call to its return
-  first token    from the same call to the first token of a request with the new weights
+  first token    from such a call to the first token of a request with the new weights
   step           of the running requests, without loads: median, longest. The engine answers
                  `heddle.LLM.stats` between two steps, and a thread asks it all the time
-  step, loads    the same while adapters are loaded
+  step, loads    the same while adapters are loaded, and no request begins
 
 Each answer is checked to have been written by the version that was loaded last.
 """
@@ -150,12 +150,15 @@ def measure(llm: heddle.LLM, weights: Weights, rows: int, loads: int) -> dict[st
         begin = steps.begin()
         for i in range(loads):
             start = time.perf_counter()
-            receipt = llm.load_adapter("policy", versions[i % 2], weights.config)
+            llm.load_adapter("policy", versions[i % 2], weights.config)
             samples["load"].append(1e3 * (time.perf_counter() - start))
+        samples["step, loads"] = steps.milliseconds(begin)
+        for i in range(loads):
+            start = time.perf_counter()
+            receipt = llm.load_adapter("policy", versions[i % 2], weights.config)
             answer = llm.generate(PROMPT, adapter="policy", max_tokens=1, ignore_end=True)
             samples["first token"].append(1e3 * (time.perf_counter() - start))
             assert answer.adapter_digest == receipt.digest
-        samples["step, loads"] = steps.milliseconds(begin)
     return samples
 
 

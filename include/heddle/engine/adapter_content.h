@@ -28,12 +28,15 @@ struct AdapterTensor {
   ConstTensorView values;
 };
 
-/// Pinned host memory by way of which tensors of a GPU are copied, kept for contents to come: of the
-/// size of the largest one so far.
+/// Host memory that is kept for contents to come: pinned memory of the size of the largest one so
+/// far, by way of which tensors of a GPU are copied, and the memory of the last two contents.
 class ContentStaging {
  public:
   ContentStaging();
   ~ContentStaging();
+  /// At least so many bytes for a content: of one that is gone, or new. Taking memory
+  /// from the system and giving it back takes longer than all copies do.
+  [[nodiscard]] std::shared_ptr<std::byte[]> take(size_t bytes);
   /// body(memory) with so many bytes; one caller after another.
   void use(Device device, size_t bytes, FunctionRef<void(std::span<std::byte>)> body);
 

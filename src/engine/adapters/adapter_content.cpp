@@ -1,5 +1,7 @@
 #include "heddle/engine/adapter_content.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -105,14 +107,36 @@ void copy_by_way_of(std::span<std::byte> pinned, const ExecContext& ctx,
 }  // namespace
 
 struct ContentStaging::Memory {
+  struct Content {
+    size_t size = 0;
+    std::shared_ptr<std::byte[]> bytes{};
+  };
+
   std::mutex mutex;
   Device device;
   size_t size = 0;
   StagingBytes bytes;
+  std::array<Content, 2> contents;  // the last one first
 };
 
 ContentStaging::ContentStaging() : memory_(std::make_unique<Memory>()) {}
 ContentStaging::~ContentStaging() = default;
+
+std::shared_ptr<std::byte[]> ContentStaging::take(size_t bytes) {
+  const std::lock_guard lock(memory_->mutex);
+  auto& contents = memory_->contents;
+  const auto fits = [&](const Memory::Content& each) {
+    return each.bytes.use_count() == 1 && each.size >= bytes && each.size / 2 <= bytes;
+  };
+  auto place = std::ranges::find_if(contents, fits);
+  if (place == contents.end()) {
+    place = contents.end() - 1;
+    *place = {};  // before more is allocated
+    *place = {bytes, allocate_zeroed(Device{}, bytes, HostPages::kHuge)};
+  }
+  std::rotate(contents.begin(), place, place + 1);
+  return contents.front().bytes;
+}
 
 void ContentStaging::use(Device device, size_t bytes,
                          FunctionRef<void(std::span<std::byte>)> body) {
@@ -132,7 +156,9 @@ AdapterContent content_of(const ExecContext& ctx, const std::string& name,
   const std::string head = head_of(tensors);
   size_t num_bytes = head.size();
   for (const AdapterTensor& tensor : tensors) num_bytes += bytes_of(tensor.values);
-  const std::shared_ptr<std::byte[]> bytes = allocate_zeroed(Device{}, num_bytes, HostPages::kHuge);
+  const std::shared_ptr<std::byte[]> bytes =
+      staging != nullptr ? staging->take(num_bytes)
+                         : allocate_zeroed(Device{}, num_bytes, HostPages::kHuge);
   std::memcpy(bytes.get(), head.data(), head.size());
   std::byte* next = bytes.get() + head.size();
   std::vector<Copy> of_host, of_device;

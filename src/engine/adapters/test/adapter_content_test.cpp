@@ -84,6 +84,16 @@ TEST_F(AdapterContentTest, IsMadeOfTensors) {
   Engine engine = model_.engine();
   const AdapterContent made = content_of({}, "memory", whole.config_json, tensors);
   EXPECT_EQ(load(engine, "it", made).receipt.digest, alone("first").adapter_digest);
+  ContentStaging staging;
+  const void* first = nullptr;
+  for (int i = 0; i < 2; ++i) {  // the second one in the memory of the first
+    const AdapterContent kept = content_of({}, "memory", "{}", tensors, &staging);
+    EXPECT_TRUE(std::ranges::equal(kept.safetensors, made.safetensors));
+    const AdapterContent other = content_of({}, "memory", "{}", tensors, &staging);
+    EXPECT_NE(kept.safetensors.data(), other.safetensors.data());
+    if (i == 0) first = kept.safetensors.data();
+    EXPECT_TRUE(kept.safetensors.data() == first || other.safetensors.data() == first);
+  }
   AdapterTensor odd = tensors[0];
   odd.name = "odd";
   odd.values = ConstTensorView(odd.values.raw(), DType::kFloat32, Device{}, odd.values.shape(),
