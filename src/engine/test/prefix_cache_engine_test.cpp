@@ -78,7 +78,7 @@ TEST_F(EnginePrefixes, ALaterRequestComputesWhatIsNew) {
   prompt[13] = prompt[13] == 9 ? 10 : 9;
   EXPECT_EQ(run(engine, request_of(prompt)), 7);
   EXPECT_EQ(engine.load().num_free_pages, engine.load().num_pages);
-  // Pages that end within: that of the first prompt, and where drawn tokens are kept that of the third.
+  // Pages that end within: that of the first prompt; where drawn tokens are kept, of the third.
   EXPECT_EQ(engine.load().num_cached_pages, 5 + 2 + (testing::is_on_cpu() ? 2 : 1));
   engine.reset_prefix_cache();
   EXPECT_EQ(engine.load().num_cached_pages, 0);
@@ -153,7 +153,7 @@ TEST_F(EnginePrefixes, BeforeItsInvocationAnAloraHasTheBaseModelsPages) {
   EXPECT_EQ(run(engine, request_of(prompt, "called")), 4);
 }
 
-/// They run at the same time, and each computes its invocation alone: the rest of the page is copied.
+/// They run at the same time. Each computes its invocation; the rest of the page is copied.
 TEST_F(EnginePrefixes, AlorasOfOnePromptShareItUpToTheInvocation) {
   Engine engine = engine_with({.max_batch = 4});
   std::vector<std::string> names{"called"};
