@@ -2,7 +2,7 @@
 """How long a trainer waits until its new weights answer, and what that does to requests that run.
 
 Usage: load_adapter.py MODEL [--device cuda] [--rank 32] [--rows 32] [--loads 20] [--dtype bfloat16]
-[--json FILE]. MODEL is what heddle.LLM takes. While --rows requests decode with an adapter, another
+[--json FILE] [--commit NAME]. MODEL is what heddle.LLM takes. While --rows requests decode with an adapter, another
 version of it is loaded from memory --loads times: `heddle.LLM.load_adapter` of tensors for all
 linear layers, those of torch on the GPU where the engine runs there, else those of NumPy. Prints
 milliseconds:
@@ -19,6 +19,7 @@ Each answer is checked to have been written by the version that was loaded last.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import statistics
 import threading
@@ -171,19 +172,37 @@ def main() -> None:
     parser.add_argument("--loads", type=int, default=20)
     parser.add_argument("--dtype", default="bfloat16", choices=("float32", "float16", "bfloat16"))
     parser.add_argument("--json", default=None, help="file for all samples")
+    parser.add_argument("--commit", default="")
     given = parser.parse_args()
     with heddle.LLM(given.model, device=given.device, max_batch=given.rows + 1) as llm:
         weights = Weights(llm, given.rank, given.dtype)
         samples = measure(llm, weights, given.rows, given.loads)
         size = weights.num_bytes(weights.make(0))
+        device = llm.device
     print(f"{size / 1e6:.1f} MB, rank {given.rank}, beside {given.rows} requests; milliseconds")
     for name, values in samples.items():
         print(f"{name:12}  median {statistics.median(values):8.2f}  longest {max(values):8.2f}")
     ratio = max(samples["step, loads"]) / statistics.median(samples["step"])
     print(f"longest step while loading / median without: {ratio:.2f}")
     if given.json:
+        what = (
+            f"bench/load_adapter.py: milliseconds, an adapter of rank {given.rank} and {size / 1e6:.1f} MB"
+            f" loaded from memory, beside {given.rows} requests"
+        )
+        records = [
+            {"case": name, "median_ms": statistics.median(values), "longest_ms": max(values), "samples": values}
+            for name, values in samples.items()
+        ]
+        record = {
+            "what": what,
+            "device": device,
+            "commit": given.commit,
+            "date": datetime.date.today().isoformat(),
+            "records": records,
+        }
         with open(given.json, "w") as file:
-            json.dump(samples, file)
+            json.dump(record, file, indent=1)
+            file.write("\n")
 
 
 if __name__ == "__main__":
