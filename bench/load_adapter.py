@@ -9,8 +9,9 @@ milliseconds:
 
   load           load_adapter, from the call to its return
   first token    from such a call to the first token of a request with the new weights
-  step           of the running requests, without loads: median, longest. The engine answers
-                 `heddle.LLM.stats` between two steps, and a thread asks it all the time
+  step           of the running requests, without loads: median, longest. A thread asks
+                 `heddle.LLM.stats` all the time, which the engine answers between two steps; where it
+                 misses one, both have their mean
   step, loads    the same while adapters are loaded, and no request begins
 
 Each answer is checked to have been written by the version that was loaded last.
@@ -100,13 +101,14 @@ class Steps:
         self._is_over = threading.Event()
 
     def watch(self) -> None:
-        count, at = self._count(), time.perf_counter()
+        count, seconds = self._so_far()
         while not self._is_over.is_set():
-            new_count, now = self._count(), time.perf_counter()
+            new_count, new_seconds = self._so_far()
             if new_count == count:
                 continue
-            self._took += [1e3 * (now - at) / (new_count - count)] * (new_count - count)
-            count, at = new_count, now
+            num_steps = new_count - count
+            self._took += [1e3 * (new_seconds - seconds) / num_steps] * num_steps
+            count, seconds = new_count, new_seconds
 
     def end(self) -> None:
         self._is_over.set()
@@ -117,9 +119,12 @@ class Steps:
     def milliseconds(self, begin: int) -> list[float]:
         return self._took[begin:]
 
-    def _count(self) -> int:
+    def _so_far(self) -> tuple[int, float]:
         stats = self._llm.stats()
-        return int(stats.prefill_steps + stats.decode_steps)
+        return (
+            int(stats.prefill_steps + stats.decode_steps),
+            float(stats.prefill_seconds + stats.decode_seconds),
+        )
 
 
 @contextmanager
@@ -142,7 +147,8 @@ def running(llm: heddle.LLM, rows: int) -> Iterator[Steps]:
 
 def measure(llm: heddle.LLM, weights: Weights, rows: int, loads: int) -> dict[str, list[float]]:
     versions = [weights.make(seed) for seed in range(2)]
-    llm.load_adapter("policy", versions[1], weights.config)
+    for version in versions * 2:  # the first ones allocate what later ones use again
+        llm.load_adapter("policy", version, weights.config)
     samples: dict[str, list[float]] = {"load": [], "first token": []}
     with running(llm, rows) as steps:
         begin = steps.begin()
