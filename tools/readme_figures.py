@@ -25,7 +25,7 @@ PAGE, CPU_PAGE, SERVER_PAGE = "README.md", "docs/benchmarks/engine.md", "docs/be
 ATTENTION, CPU = "bench/results/attention_h200.json", "bench/results/cpu_model.json"
 OTHER_CARD = "bench/results/attention_h200_other_card.json"
 LORA_PEERS, ATTENTION_PEERS = "bench/peers/lora_h200.json", "bench/peers/attention_h200.json"
-ENGINE = "bench/results/engine_peers_h100.json"
+ENGINE = "bench/results/engine_vllm_h200.json"
 BEGIN = {name: f"<!-- table of {name} -->\n" for name in (ENGINE, CPU, SERVERS, CHATS)}
 
 ENGINE_MODEL, ENGINE_ROWS = "llama-3.1-8b", 32
@@ -58,19 +58,30 @@ def measured(results):
     return measured_at(results["records"]).capitalize() + "."
 
 
+def short(ms):
+    return f"{ms:.0f}" if ms >= 100 else f"{ms:.2f}"
+
+
 def engine_part(results):
-    """Steps of 32 rows of an 8B model: without and with adapters, next to the best way of the other program."""
-    steps = {}
+    """Steps of 32 rows and prompts of an 8B model: without and with adapters, next to the best way of the other program."""
+    cells = {}
     for record in results["records"]:
-        if (record["model"], record.get("rows"), record["op"]) == (ENGINE_MODEL, ENGINE_ROWS, "decode_step"):
-            steps.setdefault(record["adapters"], {}).setdefault(record["program"], []).append(record["ms"])
-    lines, plain = [], min(steps[0]["heddle"])
-    for adapters, ways in sorted(steps.items()):
-        ours, (peer, theirs) = min(ways["heddle"]), min(((name, min(ms)) for name, ms in ways.items() if name != "heddle"), key=lambda x: x[1])
-        adds = f" (+{100 * (ours / plain - 1):.0f} %)" if adapters else ""
-        title = f"{adapters} adapters" if adapters else "no adapters"
-        lines.append(row_of(f"{ENGINE_ROWS} rows, {title}", f"{ours:.2f}{adds}", f"{theirs:.1f}", PROGRAMS[peer], theirs / ours))
-    return [*table("ms a step", lines), "", measured({"records": [results]})]
+        is_step = record["op"] == "decode_step"
+        if record["model"] != ENGINE_MODEL or is_step and record["rows"] != ENGINE_ROWS:
+            continue
+        count = record["rows"] if is_step else record["prompts"]
+        title = f"a step of {count} rows" if is_step else f"{count} prompt{'s' * (count > 1)} of {record['tokens'] // count:,} tokens"
+        name = PROGRAMS.get(record["program"], "heddle") + (f" {record['way']}" if record.get("way") == "tuned" else "")
+        cells.setdefault(title, {}).setdefault(record["adapters"], {}).setdefault(name, []).append(record["ms"])
+    lines = []
+    for title, steps in cells.items():
+        plain = min(steps[0]["heddle"])
+        for adapters, ways in sorted(steps.items()):
+            ours, (peer, theirs) = min(ways["heddle"]), min(((name, min(ms)) for name, ms in ways.items() if name != "heddle"), key=lambda x: x[1])
+            adds = f" (+{100 * (ours / plain - 1):.0f} %)" if adapters else ""
+            with_adapters = f"{adapters} adapter{'s' * (adapters > 1)}" if adapters else "no adapters"
+            lines.append(row_of(f"{title}, {with_adapters}", f"{short(ours)}{adds}", short(theirs), peer, theirs / ours))
+    return [*table("ms", lines), "", measured({"records": [results]})]
 
 
 def slower_line(race, lora_peers, attention, attention_peers, other_card):
@@ -136,8 +147,11 @@ def self_test():
     results[RACE] = made_up_race(results[LORA_PEERS])
     results[SERVERS], results[CHATS] = made_up_servers(), made_up_chats()
     results[ENGINE] = {"commit": "0123456", "date": "2026-01-31", "records": [
-        {"model": ENGINE_MODEL, "rows": ENGINE_ROWS, "op": "decode_step", "adapters": adapters, "program": program, "ms": ms}
-        for adapters, program, ms in ((0, "heddle", 10), (0, "transformers", 5), (8, "heddle", 11), (8, "peft", 300), (8, "peft", 220))]}
+        {"model": ENGINE_MODEL, "rows": ENGINE_ROWS, "op": "decode_step", "adapters": adapters, "program": program, "way": way, "ms": ms}
+        for adapters, program, way, ms in ((0, "heddle", None, 10), (0, "vllm", "as installed", 5), (8, "heddle", None, 11),
+                                           (8, "vllm", "as installed", 300), (8, "vllm", "tuned", 220))]
+        + [{"model": ENGINE_MODEL, "prompts": 1, "tokens": 8192, "op": "prompt", "adapters": 0, "program": program, "ms": 200.4}
+           for program in ("heddle", "vllm")]}
     page = "# Title\n\n" + "".join(f"{BEGIN[name]}by hand\n{END}\n" for name in (ENGINE, CPU)) + "The end.\n"
     with made_up_root({**{name: json.dumps(data) for name, data in results.items()}, PAGE: page,
                        CPU_PAGE: f"{BEGIN[CPU]}{END}\n", SERVER_PAGE: f"{BEGIN[SERVERS]}{END}{BEGIN[CHATS]}{END}\n"}) as root:
@@ -148,8 +162,9 @@ def self_test():
         assert "| 1 row | 1 |" in text and "100, llama.cpp | **0.01** |" in text and "Slower in 1 of 12 cells." in text
         row, count = "| the same in bf16: 1 row | 200 | 100, llama.cpp | 2.00 |", "Slower in 1 of 12 cells."
         assert row in cpu_text and count in cpu_text and row not in text
-        assert "| 32 rows, no adapters | 10.00 | 5.0, transformers | **0.50** |" in text
-        assert "| 32 rows, 8 adapters | 11.00 (+10 %) | 220.0, PEFT | 20.00 |" in text
+        assert "| a step of 32 rows, no adapters | 10.00 | 5.00, vLLM | **0.50** |" in text
+        assert "| a step of 32 rows, 8 adapters | 11.00 (+10 %) | 220, vLLM tuned | 20.00 |" in text
+        assert "| 1 prompt of 8,192 tokens, no adapters | 200 | 200, vLLM | 1.00 |" in text
         assert "(docs/benchmarks/lora.md) in 1 of 34 cells" in " ".join(text.split())
         assert text.count("| heddle | best peer | ratio |") == 2 and not stale(outputs(root))
         (root / PAGE).write_text(text.replace("**0.01**", "1.01"))

@@ -90,12 +90,10 @@ class VllmBench:
         import vllm
         from vllm.platforms import current_platform
         config = self.engine.vllm_config
-        zeros = [[3] * 16]
         return dict(device=current_platform.get_device_name(), version=vllm.__version__, max_loras=config.lora_config.max_loras,
                     specialize_active_lora=config.lora_config.specialize_active_lora,
                     async_scheduling=config.scheduler_config.async_scheduling,
-                    cudagraph_mode=str(config.compilation_config.cudagraph_mode), max_num_batched_tokens=CHUNK,
-                    adapters_change_tokens=self.run(zeros, 0, 8)[1] != self.run(zeros, 1, 8)[1])
+                    cudagraph_mode=str(config.compilation_config.cudagraph_mode), max_num_batched_tokens=CHUNK)
 
     def run(self, prompts, adapters, num_tokens):
         """(seconds until all have drawn so many tokens, their tokens)."""
