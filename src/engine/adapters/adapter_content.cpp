@@ -85,7 +85,7 @@ void copy_on_host(std::span<const Copy> copies) {
       }
     }
   };
-  model::load_threads(bytes_of(copies)).parallel_for(std::ssize(copies), 1, make);
+  model::parallel_load(bytes_of(copies), std::ssize(copies), make);
 }
 
 /// All at once to pinned memory, and from there by several threads.

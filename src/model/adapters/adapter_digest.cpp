@@ -30,7 +30,7 @@ class ContentHasher {
         digests[i] = Hasher(secret_).add(values_[i]).digest();
       }
     };
-    load_threads(num_bytes_).parallel_for(std::ssize(values_), 1, hash);
+    parallel_load(num_bytes_, std::ssize(values_), hash);
     for (const Digest& each : digests) hasher_.add(each.low).add(each.high);
     return hasher_.digest();
   }

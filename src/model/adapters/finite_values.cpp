@@ -123,7 +123,7 @@ class Finite {
   }
   void check(const Adapter& adapter) const {
     std::vector<int64_t> found(all_.size());
-    load_threads(num_bytes_).parallel_for(std::ssize(all_), 1, [&](int64_t begin, int64_t end) {
+    parallel_load(num_bytes_, std::ssize(all_), [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
         found[i] = all_[i].find();
       }

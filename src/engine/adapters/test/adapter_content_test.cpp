@@ -1,6 +1,7 @@
 // Adapters that are loaded from memory.
 #include "heddle/engine/adapter_content.h"
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "engine/adapters/test/adapter_folder_case.h"
 #include "expect_error.h"
 #include "files/safetensors.h"
+#include "random.h"
 
 namespace heddle {
 namespace {
@@ -107,6 +109,26 @@ TEST_F(AdapterContentTest, IsMadeOfTensors) {
   });
   const std::vector<AdapterTensor> twice = {tensors[0], tensors[0]};
   testing::expect_invalid({"is given twice"}, [&] { (void)content_of({}, "memory", "{}", twice); });
+}
+
+/// Several threads copy, hash and lay out one of 16 MB and more.
+TEST_F(AdapterContentTest, OfALargeOneEachTensorHasItsBytes) {
+  constexpr int64_t kRows = 1100, kColumns = 1024;  // 4.5 MB of f32
+  std::vector<std::vector<float>> values;
+  std::vector<AdapterTensor> tensors;
+  for (int i = 0; i < 5; ++i) {
+    values.push_back(testing::random_normal<float>(kRows * kColumns));
+    const std::string name = "tensor " + std::to_string(i);
+    tensors.push_back({name, ConstTensorView(reinterpret_cast<const std::byte*>(values[i].data()),
+                                             DType::kFloat32, Device{}, {kRows, kColumns})});
+  }
+  const AdapterContent made = content_of({}, "memory", "{}", tensors);
+  const files::SafetensorsFile file(made.safetensors, "memory");
+  ASSERT_EQ(file.tensors().size(), 5u);
+  for (const files::SafetensorsTensor& tensor : file.tensors()) {
+    const std::vector<float>& want = values[static_cast<size_t>(tensor.name.back() - '0')];
+    EXPECT_TRUE(std::ranges::equal(tensor.data, std::as_bytes(std::span(want)))) << tensor.name;
+  }
 }
 
 TEST_F(AdapterContentTest, WithoutAConfigItsMetadataHasIt) {

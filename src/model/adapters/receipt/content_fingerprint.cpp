@@ -82,7 +82,7 @@ class Lines {
         tensor.line += hex_of(Hasher().add(tensor.bytes).digest()) + '\n';
       }
     };
-    load_threads(num_bytes_).parallel_for(std::ssize(tensors_), 1, hash);
+    parallel_load(num_bytes_, std::ssize(tensors_), hash);
   }
 
   struct Tensor {
