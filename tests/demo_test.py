@@ -9,8 +9,10 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import unittest
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEDDLE = None
@@ -140,6 +142,44 @@ class Limit(unittest.TestCase):
 
     def test_an_incremental_build_is_told(self):
         self.assertRegex(self.demo(built=True).stdout, r"\ndemo, incremental build: \d+ CPU s in \d+ s\n")
+
+
+class Wheels(unittest.TestCase):
+    """tools/demo in a tree with nothing else, and wheels in the cache whose program says which one it is."""
+
+    def wheel(self, folder, tag):
+        path = folder / f"heddle_lora-0.1.0-{tag}-{sysconfig.get_platform().replace('-', '_')}.whl"
+        meta = "heddle_lora-0.1.0.dist-info"
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("heddle_stub.py", f"def main(): print('{tag}')\n")
+            file.writestr(f"{meta}/METADATA", "Metadata-Version: 2.1\nName: heddle-lora\nVersion: 0.1.0\n")
+            file.writestr(f"{meta}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: false\n")
+            file.writestr(f"{meta}/entry_points.txt", "[console_scripts]\nheddle = heddle_stub:main\n")
+            file.writestr(f"{meta}/RECORD", "")
+        return path
+
+    def test_one_that_fits_is_taken(self):
+        minor = sys.version_info.minor
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            cache = root / "a cache-cp32-cp32-/heddle/wheels"
+            old = root / "build/venv-wheel/bin"  # an environment of another Python
+            for made in (root / "tools", old, cache, root / "path"):
+                made.mkdir(parents=True)
+            shutil.copy(ROOT / "tools/demo", root / "tools")
+            (root / "CMakeLists.txt").write_text("project(heddle VERSION 0.1.0 LANGUAGES CXX)\n")
+            (old / "python").write_text("#!/bin/sh\necho 3.0\n")
+            (old / "python").chmod(0o755)
+            (root / "path/python3").symlink_to(sys.executable)
+            fits = self.wheel(cache, f"cp3{minor}-abi3")
+            for tag, age in ((f"cp3{minor - 1}-cp3{minor - 1}", 1), (f"cp3{minor + 1}-abi3", 2)):
+                newer = fits.stat().st_mtime + age
+                os.utime(self.wheel(cache, tag), (newer, newer))
+            environment = {key: value for key, value in os.environ.items() if not key.startswith("HEDDLE_")}
+            environment |= {"XDG_CACHE_HOME": str(cache.parents[1]), "PATH": f"{root / 'path'}:{os.environ['PATH']}"}
+            done = subprocess.run([root / "tools/demo"], capture_output=True, text=True, env=environment)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(done.stdout, f"[1/2] wheel {fits}\n[2/2] answers\ncp3{minor}-abi3\n")
 
 
 if __name__ == "__main__":
