@@ -72,7 +72,7 @@ class LLM:
         """
         check_not_given("generate", tokenization_kwargs=tokenization_kwargs)
         each: list[Any] = [prompts] if is_one(prompts) else list(prompts)
-        priorities = _each("priority", priority or 0, len(each))
+        priorities = _each("priority", 0 if priority is None else priority, len(each))
         params = _each("sampling_params", sampling_params, len(each))
         loras = _each("lora_request", lora_request, len(each))
         ready = [

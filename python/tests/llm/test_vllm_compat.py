@@ -95,6 +95,10 @@ def test_every_form_of_a_prompt(compat: vllm_compat.LLM) -> None:
     assert all(output.prompt_token_ids == ids for output in outputs)
     assert compat.generate(ids, GREEDY)[0].outputs == outputs[0].outputs
     assert tokenizer.decode(ids) == tokenizer.decode([*ids, 2], skip_special_tokens=True) == "The loom is"
+    assert compat.generate(["The loom is"] * 2, GREEDY, priority=[1, -1])[1].outputs == outputs[0].outputs
+    for wrong in ([], [1], [1, 2, 3]):
+        with pytest.raises(ValueError, match=f"priority has {len(wrong)} entries, expected one or 2"):
+            compat.generate(["The loom is"] * 2, GREEDY, priority=wrong)
     conversation = [{"role": "user", "content": "Hi"}]
     text = tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
     [chat] = compat.chat([conversation], GREEDY)
