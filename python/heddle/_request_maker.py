@@ -11,7 +11,7 @@ from heddle._fields import fields_of_conversations, fields_of_prompt, wrapped_se
 from heddle._options import DRAWN, split
 from heddle._params import Params, options_of_each
 from heddle._progress import is_watched
-from heddle._sampling import SEVERAL, set_options
+from heddle._sampling import SEVERAL, set_field, set_options
 from heddle._several import Prompts, work_of
 
 
@@ -72,7 +72,7 @@ class RequestMaker:
         }
         request = _core.Request()
         for key, value in {**fields, **named, **self.defaults, **own}.items():
-            setattr(request, key, value)
+            set_field(request, key, value)
         request.stop = _list_of(given["stop"])
         set_adapters(request, choice, given["merge"])
         set_options(request, sampling)

@@ -84,6 +84,27 @@ SEVERAL = ("n", "each_adapter")
 """Options that make several answers to a prompt."""
 
 
+_KINDS = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}
+
+
+def set_field(request: _core.Request, name: str, value: object) -> None:
+    """Gives a field of a request its value.
+
+    Raises:
+        TypeError: The value has another type, which is said with the field's name.
+    """
+    try:
+        setattr(request, name, value)
+    except TypeError:
+        kind = type(getattr(request, name))
+        says = f"{name} is {type(value).__name__}, expected {_KINDS.get(kind, 'another type')}"
+        if kind is int and isinstance(value, int):
+            says = f"{name} has too many digits"
+        elif kind not in _KINDS and isinstance(value, (list, tuple)):
+            says = f"{name} has an entry of another type"
+        raise TypeError(says) from None
+
+
 def set_options(request: _core.Request, options: Mapping[str, Any]) -> None:
     """Gives a request its further options.
 
@@ -104,6 +125,6 @@ def set_options(request: _core.Request, options: Mapping[str, Any]) -> None:
         elif name in ("bad_words", "stop_token_ids", "allowed_token_ids"):
             if isinstance(value, (str, bytes)):
                 raise TypeError(f"{name} is one text, expected a list")
-            setattr(request, name, list(value))
+            set_field(request, name, list(value))
         else:
-            setattr(request, name, value)
+            set_field(request, name, value)

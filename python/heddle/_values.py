@@ -18,6 +18,7 @@ from heddle._options import (
     takes,
 )
 from heddle._run import OnEnd, Submit, run, run_async
+from heddle._sampling import set_field
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -82,10 +83,10 @@ def texts_to_classify(prompts: Any, options: ClassifyOptions) -> ValuePrompts:
 def _request_of(prompts: ValuePrompts, i: int) -> _core.Request:
     request = _core.Request()
     for key, value in prompts.fields[i].items():
-        setattr(request, key, value)
+        set_field(request, key, value)
     request.adapter = name_of(prompts.choices[i]) or ""
-    request.cache_salt = prompts.cache_salt
-    request.priority = prompts.priority
+    set_field(request, "cache_salt", prompts.cache_salt)
+    set_field(request, "priority", prompts.priority)
     set_adapters(request, prompts.choices[i])
     request.want(prompts.kind, **prompts.wanted)
     return request

@@ -350,6 +350,8 @@ def test_what_cannot_run_raises_or_is_told(llm: heddle.LLM) -> None:
         llm.generate([99999999])
     with pytest.raises(ValueError, match="the vocabulary has"):
         next(llm.stream([2**31 - 1]))
+    with pytest.raises(TypeError, match="bad_words has an entry of another type"):
+        llm.generate("Hi", bad_words=[1])  # type: ignore[list-item]
     with pytest.raises(TypeError):
         llm.generate([1, "two"])  # type: ignore[list-item]
     with pytest.raises(ValueError, match="nonexistent"):
@@ -409,7 +411,7 @@ def test_without_the_prefix_cache(model: str) -> None:
         assert (made.load.num_running, made.load.num_parked, made.load.num_cached_pages) == (0, 0, 0)
         assert made.load.num_free_pages == made.load.num_pages > 0
         made.reset_prefix_cache()
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="cache_salt is int, expected a text"):
             made.generate(prompt, cache_salt=7)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="admit is 'later', expected now or longest"):
         heddle.LLM(model, admit="later")

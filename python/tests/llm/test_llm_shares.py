@@ -32,8 +32,11 @@ def test_the_lowest_priority_starts_first(model: str) -> None:
         assert ended == [5, 4, 3, 2, 1]
         assert made.generate(prompts, [heddle.SamplingParams(priority=i % 3) for i in range(6)], max_tokens=3) == want
         assert made.embed(prompts[0], priority=-1) == made.embed(prompts[0])
-        with pytest.raises(TypeError):
-            made.generate(prompts[0], priority="high")  # type: ignore[call-overload]
+        for wrong, says in (("high", "is str, expected a whole number"), (1.5, "is float, expected a whole number"), (2**63, "has too many digits")):
+            with pytest.raises(TypeError, match=f"^priority {says}$"):
+                made.generate(prompts[0], priority=wrong)  # type: ignore[call-overload]
+            with pytest.raises(TypeError, match=f"^priority {says}$"):
+                made.embed(prompts[0], priority=wrong)  # type: ignore[call-overload]
 
 
 def test_tenants_share_the_engine(model: str) -> None:
