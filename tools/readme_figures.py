@@ -63,7 +63,8 @@ def short(ms):
 
 
 def engine_part(results):
-    """Steps of 32 rows and prompts of an 8B model: without and with adapters, next to the best way of the other program."""
+    """Steps of 32 rows and prompts of an 8B model: without and with adapters, next to the best way of the other program. What one of the
+    two did not run is left out."""
     cells = {}
     for record in results["records"]:
         is_step = record["op"] == "decode_step"
@@ -75,10 +76,13 @@ def engine_part(results):
         cells.setdefault(title, {}).setdefault(record["adapters"], {}).setdefault(name, []).append(record["ms"])
     lines = []
     for title, steps in cells.items():
-        plain = min(steps[0]["heddle"])
+        plain = min(steps.get(0, {}).get("heddle", []), default=None)
         for adapters, ways in sorted(steps.items()):
-            ours, (peer, theirs) = min(ways["heddle"]), min(((name, min(ms)) for name, ms in ways.items() if name != "heddle"), key=lambda x: x[1])
-            adds = f" (+{100 * (ours / plain - 1):.0f} %)" if adapters else ""
+            others = [(min(ms), name) for name, ms in ways.items() if name != "heddle"]
+            if "heddle" not in ways or not others:
+                continue
+            ours, (theirs, peer) = min(ways["heddle"]), min(others)
+            adds = f" (+{100 * (ours / plain - 1):.0f} %)" if adapters and plain else ""
             with_adapters = f"{adapters} adapter{'s' * (adapters > 1)}" if adapters else "no adapters"
             lines.append(row_of(f"{title}, {with_adapters}", f"{short(ours)}{adds}", short(theirs), peer, theirs / ours))
     return [*table("ms", lines), "", measured({"records": [results]})]

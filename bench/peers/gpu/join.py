@@ -100,8 +100,9 @@ def self_test():
     import readme_figures
     assert check_records.faults_of(record) == []
     lines = readme_figures.engine_part(record)
-    assert "| 32 rows, no adapters | 8.00 | 4.0, vLLM | **0.50** |" in lines, lines
-    assert "| 32 rows, 8 adapters | 10.00 (+25 %) | 20.0, vLLM | 2.00 |" in lines, lines
+    assert "| a step of 32 rows, no adapters | 8.00 | 4.00, vLLM | **0.50** |" in lines, lines
+    assert "| a step of 32 rows, 8 adapters | 10.00 (+25 %) | 20.00, vLLM tuned | 2.00 |" in lines, lines
+    assert not any("prompt" in line for line in lines), "vLLM did not run it"
     try:
         joined({**report, "vllm": {"tuned": {**head, "device": "another"}}})
     except ValueError as error:
