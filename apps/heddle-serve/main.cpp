@@ -35,6 +35,8 @@ int run(int argc, char** argv) {
   } catch (const CLI::CallForHelp&) {
     app::print_help(app);
     return 0;
+  } catch (const CLI::CallForVersion& request) {
+    return app.exit(request);
   } catch (const CLI::ParseError& error) {
     throw_error(ErrorCode::kInvalidArgument, given.with_place(error.what()),
                 " (see heddle serve --help)");

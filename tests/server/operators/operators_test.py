@@ -204,6 +204,8 @@ class Labels(Case):
         printed = subprocess.run([HEDDLE, "--version"], capture_output=True, text=True, check=True).stdout
         commit = re.fullmatch(re.escape(version) + r" \(commit (unknown|[0-9a-f]{12,40}\+?)\)\n", printed)[1]
         self.assertEqual(self.samples("heddle:build_info", version=version, commit=commit, device="cpu"), {(): 1})
+        of_server = subprocess.run([f"{HEDDLE}-serve", "--version"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(of_server, printed)
 
 
 class ManyAdapters(Case):
