@@ -34,8 +34,7 @@ class ContentStaging {
  public:
   ContentStaging();
   ~ContentStaging();
-  /// At least so many bytes for a content: of one that is gone, or new. Taking memory
-  /// from the system and giving it back takes longer than all copies do.
+  /// At least so many bytes for a content: those of one that is gone, or new ones.
   [[nodiscard]] std::shared_ptr<std::byte[]> take(size_t bytes);
   /// body(memory) with so many bytes; one caller after another.
   void use(Device device, size_t bytes, FunctionRef<void(std::span<std::byte>)> body);
@@ -47,7 +46,7 @@ class ContentStaging {
 
 /// Tensors as the content of an adapter: copied to host memory once, those of a GPU, which is
 /// ctx.device, in the order of ctx.stream. Done when it returns. Throws Error where one is of
-/// another type, has gaps, or is given twice. Without `staging` copies from a GPU are slow.
+/// another type, has gaps, or is given twice. Without `staging` all memory is allocated for the call.
 [[nodiscard]] AdapterContent content_of(const ExecContext& ctx, const std::string& name,
                                         const std::string& config_json,
                                         std::span<const AdapterTensor> tensors,

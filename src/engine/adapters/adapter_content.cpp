@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -78,14 +79,10 @@ size_t bytes_of(std::span<const Copy> copies) {
 }
 
 void copy_on_host(std::span<const Copy> copies) {
-  const auto make = [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      if (!copies[i].to.empty()) {
-        std::memcpy(copies[i].to.data(), copies[i].from, copies[i].to.size());
-      }
-    }
-  };
-  model::parallel_load(bytes_of(copies), std::ssize(copies), make);
+  model::parallel_load(bytes_of(copies), copies.size(), [&](size_t i) {
+    const auto [from, to] = copies[i];
+    if (!to.empty()) std::memcpy(to.data(), from, to.size());
+  });
 }
 
 /// All at once to pinned memory, and from there by several threads.
@@ -129,6 +126,7 @@ std::shared_ptr<std::byte[]> ContentStaging::take(size_t bytes) {
     return each.bytes.use_count() == 1 && each.size >= bytes && each.size / 2 <= bytes;
   };
   auto place = std::ranges::find_if(contents, fits);
+  std::atomic_thread_fence(std::memory_order_acquire);  // after all reads by who had it
   if (place == contents.end()) {
     place = contents.end() - 1;
     *place = {};  // before more is allocated
@@ -156,9 +154,9 @@ AdapterContent content_of(const ExecContext& ctx, const std::string& name,
   const std::string head = head_of(tensors);
   size_t num_bytes = head.size();
   for (const AdapterTensor& tensor : tensors) num_bytes += bytes_of(tensor.values);
-  const std::shared_ptr<std::byte[]> bytes =
-      staging != nullptr ? staging->take(num_bytes)
-                         : allocate_zeroed(Device{}, num_bytes, HostPages::kHuge);
+  ContentStaging own;
+  ContentStaging& memory = staging != nullptr ? *staging : own;
+  const std::shared_ptr<std::byte[]> bytes = memory.take(num_bytes);
   std::memcpy(bytes.get(), head.data(), head.size());
   std::byte* next = bytes.get() + head.size();
   std::vector<Copy> of_host, of_device;
@@ -169,12 +167,10 @@ AdapterContent content_of(const ExecContext& ctx, const std::string& name,
         .push_back({tensor.values.raw(), {std::exchange(next, next + size), size}});
   }
   copy_on_host(of_host);
-  const ScopedDevice on_device(ctx.device);
-  if (staging == nullptr) {
-    for (const Copy& copy : of_device) copy_to_host(ctx, copy.to, copy.from);
-  } else if (!of_device.empty()) {
-    staging->use(ctx.device, bytes_of(of_device),
-                 [&](std::span<std::byte> pinned) { copy_by_way_of(pinned, ctx, of_device); });
+  if (!of_device.empty()) {
+    const ScopedDevice on_device(ctx.device);
+    memory.use(ctx.device, bytes_of(of_device),
+               [&](std::span<std::byte> pinned) { copy_by_way_of(pinned, ctx, of_device); });
   }
   return {.name = name,
           .config_json = config_json,

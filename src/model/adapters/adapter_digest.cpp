@@ -25,12 +25,8 @@ class ContentHasher {
   /// The digests of all values follow the structure.
   [[nodiscard]] Digest digest() {
     std::vector<Digest> digests(values_.size());
-    const auto hash = [&](int64_t begin, int64_t end) {
-      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-        digests[i] = Hasher(secret_).add(values_[i]).digest();
-      }
-    };
-    parallel_load(num_bytes_, std::ssize(values_), hash);
+    parallel_load(num_bytes_, values_.size(),
+                  [&](size_t i) { digests[i] = Hasher(secret_).add(values_[i]).digest(); });
     for (const Digest& each : digests) hasher_.add(each.low).add(each.high);
     return hasher_.digest();
   }

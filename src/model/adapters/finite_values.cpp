@@ -123,11 +123,7 @@ class Finite {
   }
   void check(const Adapter& adapter) const {
     std::vector<int64_t> found(all_.size());
-    parallel_load(num_bytes_, std::ssize(all_), [&](int64_t begin, int64_t end) {
-      for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-        found[i] = all_[i].find();
-      }
-    });
+    parallel_load(num_bytes_, all_.size(), [&](size_t i) { found[i] = all_[i].find(); });
     for (size_t i = 0; i < all_.size(); ++i) {
       if (found[i] >= 0) all_[i].refuse(adapter, found[i]);
     }

@@ -19,12 +19,15 @@ inline constexpr size_t kLargeLoad = size_t{16} << 20;  // bytes, from which sev
   return ThreadPool(num_bytes < kLargeLoad ? 1 : std::clamp(num_processors, 1, kMostThreads));
 }
 
-/// body(begin, end) on parts of [0, num_values), which together have so many bytes. A small load
-/// makes no threads, and so needs no memory.
-inline void parallel_load(size_t num_bytes, int64_t num_values,
-                          FunctionRef<void(int64_t, int64_t)> body) {
-  if (num_bytes < kLargeLoad) return body(0, num_values);
-  load_threads(num_bytes).parallel_for(num_values, 1, body);
+/// body(i) for each i below count, of things that together have so many bytes; it must not throw. A
+/// small load makes no threads, and so needs no memory.
+inline void parallel_load(size_t num_bytes, size_t count, FunctionRef<void(size_t)> body) {
+  const auto run = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body(static_cast<size_t>(i));
+  };
+  const auto n = static_cast<int64_t>(count);
+  if (num_bytes < kLargeLoad) return run(0, n);
+  load_threads(num_bytes).parallel_for(n, 1, run);
 }
 
 }  // namespace heddle::model

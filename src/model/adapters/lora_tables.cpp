@@ -119,11 +119,7 @@ LoraTables::Prepared LoraTables::lay_out(const ExecContext& ctx, const Adapter& 
                                    .affine = keep_affine(pair.layer, i)});
     }
   }
-  parallel_load(num_bytes, std::ssize(halves), [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      halves[i].write(places[i]);
-    }
-  });
+  parallel_load(num_bytes, halves.size(), [&](size_t i) { halves[i].write(places[i]); });
   return laid_out;
 }
 

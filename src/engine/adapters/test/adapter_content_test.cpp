@@ -111,7 +111,7 @@ TEST_F(AdapterContentTest, IsMadeOfTensors) {
   testing::expect_invalid({"is given twice"}, [&] { (void)content_of({}, "memory", "{}", twice); });
 }
 
-/// Several threads copy, hash and lay out one of 16 MB and more.
+/// Several threads copy one of 16 MB and more.
 TEST_F(AdapterContentTest, OfALargeOneEachTensorHasItsBytes) {
   constexpr int64_t kRows = 1100, kColumns = 1024;  // 4.5 MB of f32
   std::vector<std::vector<float>> values;

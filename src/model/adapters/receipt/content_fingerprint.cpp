@@ -76,13 +76,9 @@ class Lines {
 
   /// Completes the lines of tensors.
   void hash_values() {
-    const auto hash = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        Tensor& tensor = tensors_[static_cast<size_t>(i)];
-        tensor.line += hex_of(Hasher().add(tensor.bytes).digest()) + '\n';
-      }
-    };
-    parallel_load(num_bytes_, std::ssize(tensors_), hash);
+    parallel_load(num_bytes_, tensors_.size(), [&](size_t i) {
+      tensors_[i].line += hex_of(Hasher().add(tensors_[i].bytes).digest()) + '\n';
+    });
   }
 
   struct Tensor {
