@@ -46,7 +46,7 @@ class ContentStaging {
 
 /// Tensors as the content of an adapter: copied to host memory once, those of a GPU, which is
 /// ctx.device, in the order of ctx.stream. Done when it returns. Throws Error where one is of
-/// another type, has gaps, or is given twice. Without `staging` all memory is allocated for the call.
+/// another type, has gaps, or is given twice. Without `staging` the call allocates all its memory.
 [[nodiscard]] AdapterContent content_of(const ExecContext& ctx, const std::string& name,
                                         const std::string& config_json,
                                         std::span<const AdapterTensor> tensors,
