@@ -306,11 +306,18 @@ class Engine {
   // from memory, so that it is read anew when a request next names it; one that is added under its
   // name takes its place. has_adapter and adapter_names know those in memory or wanted.
 
-  /// Reads an adapter and copies its weights to where they are used, without a name. May run in any
-  /// thread, concurrently with steps. Throws as add_adapter.
+  /// Reads an adapter and copies its weights to where they are used, or to host memory from which a
+  /// GPU takes them, without a name. May run in any thread, concurrently with steps. Throws as
+  /// add_adapter.
   [[nodiscard]] PreparedAdapter prepare_adapter(const std::string& folder) const;
   /// One that is in memory: of a trainer, say. AdapterInfo::folder is then its name.
   [[nodiscard]] PreparedAdapter prepare_adapter(const AdapterContent& content) const;
+  /// Begins to copy weights from host memory to a GPU where they were prepared for that, so that
+  /// steps run on meanwhile: add_adapter and replace_adapter wait for it. Throws Error where there
+  /// is no room for them.
+  void begin_copy(PreparedAdapter& adapter);
+  /// Waits for that copy, in any thread, concurrently with steps.
+  void wait_for_copy(const PreparedAdapter& adapter) const;
   /// What was prepared gets its name, as by the functions below; that takes no time.
   AdapterInfo add_adapter(const std::string& name, PreparedAdapter adapter);
   AdapterInfo replace_adapter(const std::string& name, PreparedAdapter adapter,

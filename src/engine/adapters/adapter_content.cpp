@@ -14,6 +14,7 @@
 
 #include "core/device_bytes.h"
 #include "core/device_graph.h"
+#include "core/throwing_parallel_for.h"
 #include "files/json_text.h"
 #include "files/json_value.h"
 #include "model/adapters/load_threads.h"
@@ -78,27 +79,43 @@ size_t bytes_of(std::span<const Copy> copies) {
   return bytes;
 }
 
-void copy_on_host(std::span<const Copy> copies) {
-  model::parallel_load(bytes_of(copies), copies.size(), [&](size_t i) {
-    const auto [from, to] = copies[i];
-    if (!to.empty()) std::memcpy(to.data(), from, to.size());
-  });
+void copy_values(const Copy& copy) {
+  if (!copy.to.empty()) std::memcpy(copy.to.data(), copy.from, copy.to.size());
 }
 
-/// All at once to pinned memory, and from there by several threads.
+void copy_on_host(std::span<const Copy> copies) {
+  model::parallel_load(bytes_of(copies), copies.size(), [&](size_t i) { copy_values(copies[i]); });
+}
+
+/// All at once to pinned memory, and from there by several threads, each part as soon as it is
+/// there.
 void copy_by_way_of(std::span<std::byte> pinned, const ExecContext& ctx,
                     std::span<const Copy> copies) {
-  std::vector<Copy> from_pinned;
+  constexpr size_t kPartBytes = size_t{8} << 20;
+  struct Arriving {
+    Copy copy;
+    size_t part;
+  };
+  std::vector<Arriving> all;
+  std::vector<DeviceEvent> parts;
+  size_t begun = 0;
   for (const Copy& copy : copies) {
     const std::span<std::byte> to = pinned.first(copy.to.size());
     pinned = pinned.subspan(to.size());
     begin_copy_to_host(ctx, to, copy.from);
-    from_pinned.push_back({to.data(), copy.to});
+    all.push_back({{to.data(), copy.to}, parts.size()});
+    begun += to.size();
+    if (begun < kPartBytes && all.size() < copies.size()) continue;
+    parts.emplace_back(ctx.device).record(ctx);
+    begun = 0;
   }
-  DeviceEvent copied(ctx.device);
-  copied.record(ctx);
-  copied.wait();
-  copy_on_host(from_pinned);
+  ThreadPool threads = model::load_threads(bytes_of(copies));
+  throwing_parallel_for({.threads = &threads}, std::ssize(all), 1, [&](int64_t i, int64_t) {
+    const ScopedDevice on_device(ctx.device);
+    const Arriving& arriving = all[static_cast<size_t>(i)];
+    parts[arriving.part].wait();
+    copy_values(arriving.copy);
+  });
 }
 
 }  // namespace

@@ -9,8 +9,7 @@
 
 #include "engine/adapters/settled_read.h"
 #include "files/printable.h"
-#include "model/adapters/adapter_digest.h"
-#include "model/adapters/finite_values.h"
+#include "model/adapters/contents/adapter_contents.h"
 #include "model/adapters/merge/merged_adapter.h"
 #include "model/adapters/open_adapter.h"
 
@@ -57,10 +56,11 @@ std::shared_ptr<const model::Adapter> load_part(const MergeRecipe& recipe,
     opened = open_files(part, files);
     opened->load();
   });
-  HEDDLE_CHECK(model::content_digest(*opened, secret) == part.content, part.path,
+  const model::AdapterContents contents(*opened, {}, secret);
+  HEDDLE_CHECK(contents.digest() == part.content, part.path,
                ": has changed since the adapter was loaded, so ", recipe.name(),
                " cannot be made; load it, or submit the request, again");
-  model::check_finite(*opened, {});
+  contents.check_finite();
   return opened;
 }
 

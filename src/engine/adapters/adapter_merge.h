@@ -24,7 +24,7 @@ struct MergeRecipe {
     std::string path;
     files::FolderBounds bounds;
     std::shared_ptr<const model::Adapter> given{};  // in memory; null: the files at `path`
-    Digest content{};                               // model::content_digest
+    Digest content{};                               // model::AdapterContents::digest
     float weight = 1.0f;
   };
   std::vector<Part> parts{};

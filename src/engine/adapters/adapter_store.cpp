@@ -43,7 +43,7 @@ void AdapterStore::reserve(size_t num_more) {
   size_t num_adapters = num_more;
   {
     const Lock lock(names_mutex_);
-    num_adapters += by_name_.size() + nameless_.size() + merges_.size();
+    num_adapters += by_name_.size() + nameless_.size() + copied_.size() + merges_.size();
   }
   tiers_.reserve(num_adapters);
   if (schedule_.rows.capacity() > 0 && scheduled_.capacity() >= num_adapters) return;
@@ -78,20 +78,13 @@ AdapterInfo AdapterStore::add(const std::string& name, const AdapterHold& known,
   }
   check_strict(info.warnings);
   if (!may_replace) check_free(name);
-  reserve(1);
-  if (!make_room_for_added(known->num_bytes)) {
-    throw_error(ErrorCode::kOutOfMemory, known->path, ": needs ", known->num_bytes,
-                " bytes of adapter memory, ", bounds_.memory_bytes - tiers_.device_bytes(), " of ",
-                bounds_.memory_bytes,
-                " are not in use; a larger adapter_memory (--adapter-memory) holds more");
-  }
-  bring(*known);
   // Memory for the name first, so that nothing can fail once the adapter is in its slot.
   info.name = name;
   std::map<std::string, AdapterHold> added{{name, known}};
   std::list<AdapterHold> replaced(1);
   Versions& versions = versions_of(name);
-  tiers_.put(*known);
+  make_resident(known);
+  copied_.remove(known);
   {
     const Lock lock(names_mutex_);
     info.version = known->version = ++versions.last;
@@ -128,9 +121,11 @@ void AdapterStore::free_unused() noexcept {
     const auto is_unused = [](const AdapterHold& known) {
       return known.use_count() == 1 && !known->is_in_flight();
     };
-    for (auto next = nameless_.begin(); next != nameless_.end();) {
-      const auto known = next++;
-      if (is_unused(*known)) unused.splice(unused.end(), nameless_, known);
+    for (std::list<AdapterHold>* const held : {&nameless_, &copied_}) {
+      for (auto next = held->begin(); next != held->end();) {
+        const auto known = next++;
+        if (is_unused(*known)) unused.splice(unused.end(), *held, known);
+      }
     }
     const auto is_forgotten = [&](const auto& entry) {
       const AdapterHold& known = entry.second;
@@ -142,6 +137,7 @@ void AdapterStore::free_unused() noexcept {
     std::erase_if(merges_, is_forgotten);
   }
   for (const AdapterHold& known : unused) {
+    if (known->is_added()) keep_spare(*known);
     tiers_.drop(*known);
     tiers_.drop_host_copy(*known);
   }
@@ -238,7 +234,7 @@ void AdapterStore::check_ever_fit(const std::vector<AdapterHold>& adapters) cons
 }
 
 std::span<const Admission> AdapterStore::schedule(std::span<const Sequence* const> rows) noexcept {
-  if (tiers_.poll()) free_unused();
+  if (tiers_.poll() || !copied_.empty()) free_unused();
   ++num_schedules_;
   schedule_.clear();
   for (KnownAdapter* known : tiers_.on_device()) add_to_schedule(*known);
@@ -372,18 +368,23 @@ void AdapterStore::prefetch(const Sequence& row) noexcept {
   }
 }
 
-/// Frees weights that no running row uses until these bytes fit; false, where they do not.
-bool AdapterStore::make_room_for_added(int64_t num_bytes) noexcept {
-  while (num_bytes > bounds_.memory_bytes - tiers_.device_bytes()) {
+/// Frees weights that no running row uses until it fits.
+void AdapterStore::make_room_for_added(const KnownAdapter& known) {
+  while (known.num_bytes > bounds_.memory_bytes - tiers_.device_bytes()) {
     KnownAdapter* oldest = nullptr;
-    for (KnownAdapter* known : tiers_.on_device()) {
-      const bool may_go = !known->is_added() && known->data.slot.use_count() == 1;
-      if (may_go && (oldest == nullptr || known->last_used < oldest->last_used)) oldest = known;
+    for (KnownAdapter* other : tiers_.on_device()) {
+      const bool may_go = !other->is_added() && other->data.slot.use_count() == 1;
+      if (may_go && (oldest == nullptr || other->last_used < oldest->last_used)) oldest = other;
     }
-    if (oldest == nullptr && !drop_a_version()) return false;
-    if (oldest != nullptr) tiers_.evict(*oldest);
+    if (oldest != nullptr) {
+      tiers_.evict(*oldest);
+    } else if (!drop_a_version()) {
+      throw_error(ErrorCode::kOutOfMemory, known.path, ": needs ", known.num_bytes,
+                  " bytes of adapter memory, ", bounds_.memory_bytes - tiers_.device_bytes(),
+                  " of ", bounds_.memory_bytes,
+                  " are not in use; a larger adapter_memory (--adapter-memory) holds more");
+    }
   }
-  return true;
 }
 
 bool AdapterStore::has(const std::string& name) const { return known_under(name) != nullptr; }

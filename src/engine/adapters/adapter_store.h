@@ -5,6 +5,7 @@
 #include <limits>
 #include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -83,6 +84,10 @@ class AdapterStore : public RowQueue::Adapters {
 
   // In the thread of the engine, between two steps:
 
+  /// Begins to copy an adapter that was prepared to the device, where that takes a copy; null:
+  /// there is none in flight. Without the caller's hold it is dropped again. Throws Error where
+  /// there is no room for it.
+  [[nodiscard]] std::shared_ptr<const DeviceEvent> begin_copy(const AdapterHold& known);
   /// Gives an adapter that was prepared its name, in place of the one that has it where
   /// `may_replace`. Where it throws, none that was added has changed.
   AdapterInfo add(const std::string& name, const AdapterHold& known, AdapterInfo info,
@@ -135,7 +140,8 @@ class AdapterStore : public RowQueue::Adapters {
                                              const std::string& base_model) const;
   void check_strict(const std::vector<std::string>& warnings) const;
   [[nodiscard]] AdapterData take_spare() const;
-  void bring(KnownAdapter& known);
+  void keep_spare(KnownAdapter& known) noexcept;
+  void make_resident(const AdapterHold& known);
   void report_read(const std::string& path, const AdapterReceipt& receipt) const;
   void measure_later(const KnownAdapter& known) noexcept;
   [[nodiscard]] Digest content_of(KnownAdapter& known) const;
@@ -143,7 +149,7 @@ class AdapterStore : public RowQueue::Adapters {
   [[nodiscard]] int64_t memory_limit() const noexcept;
   int32_t add_to_schedule(KnownAdapter& known) noexcept;
   void carry_out() noexcept;
-  [[nodiscard]] bool make_room_for_added(int64_t num_bytes) noexcept;
+  void make_room_for_added(const KnownAdapter& known);
 
   /// Older versions of a name.
   struct Versions {
@@ -177,6 +183,7 @@ class AdapterStore : public RowQueue::Adapters {
   std::list<AdapterHold> nameless_;                              // which rows may still use
   std::map<std::pair<uint64_t, uint64_t>, AdapterHold> merges_;  // by the digests of their recipes
   std::map<std::string, Versions> versions_;
+  std::list<AdapterHold> copied_;  // since begin_copy; they have no name yet
   NormWorker norm_worker_;
   AdapterTiers tiers_;
   AdapterSchedule schedule_;

@@ -119,16 +119,41 @@ AdapterData AdapterStore::take_spare() const {
   return std::exchange(spare_, {});
 }
 
-/// Copies weights that `prepare` staged to the device, without freeing and allocating memory there,
-/// for which its steps would have to end. Their pinned memory is for the next that is prepared.
-void AdapterStore::bring(KnownAdapter& known) {
+/// The pinned memory of one that was added is for the next that is prepared.
+void AdapterStore::keep_spare(KnownAdapter& known) noexcept {
   if (!known.data.host) return;
-  runner_.adapters().begin_move(known.data);
-  known.data.moving->arrived->wait();
   AdapterData used;
   used.host = std::exchange(known.data.host, std::nullopt);
   const Lock lock(spare_mutex_);
   spare_ = std::move(used);
+}
+
+std::shared_ptr<const DeviceEvent> AdapterStore::begin_copy(const AdapterHold& known) {
+  if (known->failure) std::rethrow_exception(known->failure);
+  if (known->data.stage() != AdapterStage::kStaged) return nullptr;
+  free_unused();
+  reserve(1);
+  make_room_for_added(*known);
+  std::list<AdapterHold> copied{known};
+  if (tiers_.begin_move(*known); known->failure) std::rethrow_exception(known->failure);
+  copied_.splice(copied_.end(), copied);
+  return known->data.moving->arrived;
+}
+
+/// Waits for its copy, if there is one, which begins now unless it was begun.
+void AdapterStore::make_resident(const AdapterHold& known) {
+  (void)begin_copy(known);
+  if (const auto& moving = known->data.moving; moving && moving->arrived) {
+    moving->arrived->wait();
+    tiers_.poll();
+    if (known->failure) std::rethrow_exception(known->failure);
+  } else if (moving) {
+    free_unused();
+    reserve(1);
+    make_room_for_added(*known);
+    tiers_.put(*known);
+  }
+  keep_spare(*known);
 }
 
 /// Of weights of the folder's adapters.

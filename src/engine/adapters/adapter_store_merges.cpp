@@ -6,7 +6,7 @@
 #include "heddle/core/error.h"
 
 #include "engine/adapters/adapter_store.h"
-#include "model/adapters/adapter_digest.h"
+#include "model/adapters/contents/adapter_contents.h"
 #include "model/adapters/open_adapter.h"
 
 namespace heddle {
@@ -43,7 +43,8 @@ Digest AdapterStore::content_of(KnownAdapter& known) const {
   if (known.content) return *known.content;
   const auto opened = model::open_adapter(known.path, files_.config(), known.bounds);
   opened->load();
-  const Digest content = model::content_digest(*opened, std::as_const(runner_).adapters().secret());
+  const auto secret = std::as_const(runner_).adapters().secret();
+  const Digest content = model::AdapterContents(*opened, {}, secret).digest();
   HEDDLE_CHECK(stamps_of(known.path) == *known.found, known.path,
                ": has changed while it was read; ask for it again");
   known.content = content;

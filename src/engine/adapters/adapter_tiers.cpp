@@ -7,8 +7,8 @@
 #include "heddle/core/error.h"
 
 #include "engine/adapters/settled_read.h"
+#include "model/adapters/contents/adapter_contents.h"
 #include "model/adapters/open_adapter.h"
-#include "model/adapters/receipt/content_fingerprint.h"
 
 namespace heddle {
 namespace {
@@ -150,7 +150,7 @@ LoadedReceipt::Measure AdapterTiers::measure_again(const KnownAdapter& known,
     const auto opened = model::open_adapter(path, files_.config(), bounds);
     opened->check_fits(files_.config().dims());
     opened->load();
-    HEDDLE_CHECK(model::content_fingerprint(*opened) == digest, path,
+    HEDDLE_CHECK(model::AdapterContents(*opened).fingerprint() == digest, path,
                  ": has changed since it was loaded, so there are no norms of what was");
     return std::as_const(runner_).adapters().measure(*opened, is_ending_);
   };

@@ -61,7 +61,7 @@ struct KnownAdapter {
   std::optional<uint64_t> young_digest{};    // of one whose files were just written: see digest_of
   bool has_host_copies = false;              // it moves to its device from a copy in host memory
   std::shared_ptr<const MergeRecipe> recipe{};  // of a merge; the tiers' threads share it
-  /// Of its weights (model::content_digest): of one that was added, and of one of the folder from
+  /// Of its weights (model::AdapterContents): of one that was added, and of one of the folder from
   /// when it is first merged on, which AdapterStore::find_merge alone reads and writes.
   std::optional<Digest> content{};
   /// Its files were just written, and no read has found them unchanged since, nor is in flight.

@@ -1,6 +1,7 @@
 // The functions of heddle::Engine that are about adapters.
 #include <utility>
 
+#include "heddle/core/cuda_context.h"
 #include "heddle/core/error.h"
 
 #include "engine/adapters/row_adapters.h"
@@ -13,6 +14,7 @@ namespace heddle {
 struct PreparedAdapter::State {
   AdapterHold known;
   AdapterInfo info;
+  std::shared_ptr<const DeviceEvent> copied{};  // since begin_copy
 };
 PreparedAdapter::PreparedAdapter(std::unique_ptr<State> state) : state_(std::move(state)) {}
 PreparedAdapter::PreparedAdapter(PreparedAdapter&&) noexcept = default;
@@ -38,6 +40,15 @@ PreparedAdapter Engine::prepare_adapter(const AdapterContent& content) const {
   using State = PreparedAdapter::State;
   auto [known, info] = state_->adapters.prepare(content);
   return PreparedAdapter(std::make_unique<State>(State{std::move(known), std::move(info)}));
+}
+
+void Engine::begin_copy(PreparedAdapter& adapter) {
+  adapter.state_->copied = state_->adapters.begin_copy(adapter.state_->known);
+}
+
+void Engine::wait_for_copy(const PreparedAdapter& adapter) const {
+  const ScopedDevice on_device(device_of(state_->options));
+  if (const auto& copied = adapter.state_->copied) copied->wait();
 }
 
 AdapterInfo Engine::add_adapter(const std::string& name, PreparedAdapter adapter) {

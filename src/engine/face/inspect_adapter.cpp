@@ -14,7 +14,7 @@
 #include "engine/runner/loaded_receipt.h"
 #include "files/printable.h"
 #include "model/adapters/adapter_vocabulary.h"
-#include "model/adapters/finite_values.h"
+#include "model/adapters/contents/adapter_contents.h"
 #include "model/adapters/peft_adapter.h"
 #include "model/adapters/receipt/adapter_norms.h"
 #include "model/adapters/slice_affine.h"
@@ -111,7 +111,8 @@ std::string shown_path(const std::string& path) { return files::printable(path, 
 int64_t inspect_adapter(std::ostream& out, const std::string& path) {
   model::PeftAdapter adapter(path);
   adapter.load();
-  model::check_finite(adapter, {});
+  const model::AdapterContents contents(adapter);
+  contents.check_finite();
   const model::AdapterConfig& config = adapter.config();
   out << shown_path(path) << ": LoRA adapter for " << files::printable(config.base_model, kMaxName)
       << "\n  r " << config.r << ", lora_alpha " << config.lora_alpha
@@ -146,7 +147,7 @@ int64_t inspect_adapter(std::ostream& out, const std::string& path) {
                            size_t{adapter.head().pair.has_value()};
   const int64_t num_bytes = estimated_bytes(adapter);
   out << "  " << num_pairs << " pairs, " << num_weights << " weights, " << num_bytes
-      << " bytes of memory\n  " << receipt_of(adapter).summary() << "\n";
+      << " bytes of memory\n  " << receipt_of(adapter, contents.fingerprint()).summary() << "\n";
   for (const std::string& what : config.warnings) out << "  warning: " << what << "\n";
   return num_bytes;
 }

@@ -8,8 +8,7 @@
 
 #include "engine/options/room_for.h"
 #include "engine/runner/engine_context.h"
-#include "model/adapters/adapter_digest.h"
-#include "model/adapters/finite_values.h"
+#include "model/adapters/contents/adapter_contents.h"
 
 namespace heddle {
 namespace {
@@ -48,12 +47,18 @@ std::optional<DType> DeviceAdapters::rounded_to() const {
   return model_.weights().activations;
 }
 
+/// They are finite.
+model::AdapterContents DeviceAdapters::contents_of(const model::Adapter& adapter) const {
+  model::AdapterContents contents(adapter, rounded_to(), secret_);
+  contents.check_finite();
+  return contents;
+}
+
 AdapterData DeviceAdapters::prepare(const model::Adapter& adapter) const {
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext ctx = context_.loading();
   const model::DecoderWeights& weights = model_.weights();
-  model::check_finite(adapter, rounded_to());
-  const Digest digest = model::content_digest(adapter, secret_);
+  const model::AdapterContents contents = contents_of(adapter);
   return room_for("the adapter", kLessOnDevice, [&] {
     return AdapterData{
         .moving = {{.layers = tables_.layers.prepare(ctx, adapter, affines_of(ctx, adapter)),
@@ -62,8 +67,8 @@ AdapterData DeviceAdapters::prepare(const model::Adapter& adapter) const {
                         weights.activations),
                     .arrived = {}}},
         .max_rank = max_rank_of(adapter),
-        .digest = digest,
-        .receipt = std::make_shared<LoadedReceipt>(receipt_of(adapter))};
+        .digest = contents.digest(),
+        .receipt = std::make_shared<LoadedReceipt>(receipt_of(adapter, contents.fingerprint()))};
   });
 }
 
@@ -81,8 +86,7 @@ bool DeviceAdapters::can_stage(const model::Adapter& adapter) const {
 AdapterData DeviceAdapters::stage(const model::Adapter& adapter, AdapterData old) const {
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext ctx = context_.loading();
-  model::check_finite(adapter, rounded_to());
-  const Digest digest = model::content_digest(adapter, secret_);
+  const model::AdapterContents contents = contents_of(adapter);
   const auto memory = [&](size_t num_bytes) {
     const bool is_as_large = old.host && old.host->num_bytes() == num_bytes;
     StagingBytes reused = old.host ? old.host->release() : StagingBytes();
@@ -96,8 +100,9 @@ AdapterData DeviceAdapters::stage(const model::Adapter& adapter, AdapterData old
         return AdapterData{
             .host = tables_.layers.stage(ctx, adapter, affines_of(ctx, adapter), memory),
             .max_rank = max_rank_of(adapter),
-            .digest = digest,
-            .receipt = std::make_shared<LoadedReceipt>(receipt_of(adapter))};
+            .digest = contents.digest(),
+            .receipt =
+                std::make_shared<LoadedReceipt>(receipt_of(adapter, contents.fingerprint()))};
       });
 }
 
@@ -115,7 +120,8 @@ std::string_view DeviceAdapters::runs_alone(const model::Adapter& adapter) const
 void DeviceAdapters::begin_move(AdapterData& adapter) {
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext ctx = context_.moving();
-  AdapterData::Moving moving{.layers = {}, .vocabulary = {}, .arrived = DeviceEvent(ctx.device)};
+  AdapterData::Moving moving{
+      .layers = {}, .vocabulary = {}, .arrived = std::make_shared<DeviceEvent>(ctx.device)};
   // Memory that was freed in the order of the steps may be reused after them.
   steps_so_far_.record(context_.exec());
   steps_so_far_.hold(ctx);

@@ -13,6 +13,7 @@
 #include "core/device_pool.h"
 #include "core/digest.h"
 #include "engine/runner/loaded_receipt.h"
+#include "model/adapters/contents/adapter_contents.h"
 #include "model/adapters/lora_tables.h"
 #include "model/decoder/decoder.h"
 
@@ -39,14 +40,14 @@ struct AdapterData {
   struct Moving {
     model::LoraTables::Prepared layers;
     model::AdapterVocabularies::Tables vocabulary;
-    std::optional<DeviceEvent> arrived;  // of the copy in flight; absent: it is complete
+    std::shared_ptr<DeviceEvent> arrived{};  // of the copy in flight; null: it is complete
   };
 
   std::optional<model::LoraTables::HostCopy> host{};
   std::optional<Moving> moving{};
   WeightsHold slot{};  // of kResident
   int max_rank = 0;    // that it takes up in the tables
-  Digest digest{};     // of the weights (model::content_digest); of kStored zero
+  Digest digest{};     // of the weights (model::AdapterContents); of kStored zero
   std::shared_ptr<LoadedReceipt> receipt{};  // made with them; null: they were never loaded
 
   [[nodiscard]] AdapterStage stage() const {
@@ -105,6 +106,7 @@ class DeviceAdapters {
   [[nodiscard]] std::vector<model::SliceAffine> affines_of(const ExecContext& ctx,
                                                            const model::Adapter& adapter) const;
   [[nodiscard]] std::optional<DType> rounded_to() const;
+  [[nodiscard]] model::AdapterContents contents_of(const model::Adapter& adapter) const;
 
   const EngineContext& context_;
   const model::Decoder& model_;

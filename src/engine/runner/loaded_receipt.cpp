@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "model/adapters/kinds/peft_names.h"
-#include "model/adapters/receipt/content_fingerprint.h"
 
 namespace heddle {
 namespace {
@@ -34,9 +33,9 @@ void add_part(const AdapterPlace& place, const model::VocabularyPart& part,
 
 }  // namespace
 
-AdapterReceipt receipt_of(const model::Adapter& adapter) {
+AdapterReceipt receipt_of(const model::Adapter& adapter, std::string digest) {
   const auto [given, applied] = adapter.num_tensors();
-  AdapterReceipt receipt{.digest = model::content_fingerprint(adapter),
+  AdapterReceipt receipt{.digest = std::move(digest),
                          .tensors_given = given,
                          .tensors_applied = applied,
                          .is_zero = model::is_zero(adapter)};

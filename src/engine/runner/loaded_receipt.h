@@ -3,6 +3,8 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/engine/adapter_receipt.h"
@@ -12,8 +14,8 @@
 
 namespace heddle {
 
-/// What a receipt says of a loaded adapter at once; its norms are absent.
-[[nodiscard]] AdapterReceipt receipt_of(const model::Adapter& adapter);
+/// What a receipt says of a loaded adapter at once; its norms are absent. digest: its fingerprint.
+[[nodiscard]] AdapterReceipt receipt_of(const model::Adapter& adapter, std::string digest);
 
 /// The receipt of weights that were loaded, and how its norms are computed when they are first
 /// asked for. For any thread.

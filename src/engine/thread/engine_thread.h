@@ -43,14 +43,17 @@ class EngineThread {
 
   // In the thread of the caller, concurrently with steps:
 
-  [[nodiscard]] PreparedAdapter prepare_adapter(const std::string& folder) const {
-    return engine_.prepare_adapter(folder);
+  /// Prepares an adapter of a folder or in memory, and waits until its weights are on the device.
+  /// No step waits for that.
+  template <class Source>
+  [[nodiscard]] PreparedAdapter prepare_adapter(const Source& source) {
+    PreparedAdapter adapter = engine_.prepare_adapter(source);
+    call([&](Engine& engine) { engine.begin_copy(adapter); });
+    engine_.wait_for_copy(adapter);
+    return adapter;
   }
-  [[nodiscard]] PreparedAdapter prepare_adapter(const AdapterContent& content) const {
-    return engine_.prepare_adapter(content);
-  }
-  /// Prepares an adapter of a folder or in memory in the thread of the caller, and gives it its
-  /// name by `call`: in place of the one that has it where `may_replace`.
+  /// Prepares an adapter and gives it its name by `call`: in place of the one that has it where
+  /// `may_replace`.
   template <class Source>
   AdapterInfo load_adapter(const std::string& name, const Source& source, bool may_replace,
                            RunningRequests running = RunningRequests::kFinish) {

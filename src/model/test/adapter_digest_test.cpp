@@ -1,5 +1,3 @@
-#include "model/adapters/adapter_digest.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -16,9 +14,9 @@
 #include <gtest/gtest.h>
 
 #include "gguf_builder.h"
+#include "model/adapters/contents/adapter_contents.h"
 #include "model/adapters/open_adapter.h"
 #include "model/adapters/receipt/adapter_norms.h"
-#include "model/adapters/receipt/content_fingerprint.h"
 #include "model/test/adapter_cases.h"
 #include "model/test/fake_adapter.h"
 #include "model/test/llama_file.h"
@@ -29,6 +27,10 @@ namespace heddle::model {
 namespace {
 
 using Change = std::function<void(FakeAdapter&)>;
+
+std::string fingerprint_of(const Adapter& adapter) {
+  return AdapterContents(adapter).fingerprint();
+}
 
 /// Of an adapter with all kinds of parts, always the same, in which `change` changes one thing.
 template <class Take>
@@ -55,8 +57,7 @@ auto take_after(const Change& change, const Take& take, const std::string& path 
 
 Digest digest_after(const Change& change, const std::string& path = "dir") {
   return take_after(
-      change, [](const Adapter& adapter) { return content_digest(adapter, process_secret()); },
-      path);
+      change, [](const Adapter& adapter) { return AdapterContents(adapter).digest(); }, path);
 }
 
 void flip_bit(const StoredValues& values) {
@@ -125,7 +126,7 @@ TEST(AdapterDigest, DependsOnAllThatARowComputes) {
 TEST(ContentFingerprint, DependsOnAllThatARowComputesAndWhere) {
   std::vector<std::pair<const char*, std::string>> all;
   const auto add = [&](const char* name, const Change& change) {
-    const std::string fingerprint = take_after(change, content_fingerprint);
+    const std::string fingerprint = take_after(change, fingerprint_of);
     EXPECT_EQ(fingerprint.size(), 32u);
     EXPECT_EQ(fingerprint.find_first_not_of("0123456789abcdef"), fingerprint.npos) << fingerprint;
     for (const auto& [other, of_other] : all) {
@@ -158,7 +159,7 @@ TEST(ContentFingerprint, IsTheHashOfItsLines) {
     return hex({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   };
   const std::string module = "model.layers.11.mlp.up_proj", prefix = "base_model.model." + module;
-  EXPECT_EQ(content_fingerprint(adapter),
+  EXPECT_EQ(fingerprint_of(adapter),
             hex(prefix + ".lora_A.weight bf16 2x6 " + hash_of(a) + "\n" + prefix +
                 ".lora_B.weight bf16 8x2 " + hash_of(b) + "\n" + module + " scale 3fc00000\n"));
 }
@@ -232,7 +233,7 @@ TEST(AdapterDigest, TellsPartsOfZerosApart) {
   const auto digest = [](const Change& change) {
     FakeAdapter adapter;
     change(adapter);
-    return content_digest(adapter, process_secret());
+    return AdapterContents(adapter).digest();
   };
   EXPECT_NE(digest([](auto& a) { a.of_embedding().token_ids = {0}; }),
             digest([](auto& a) { a.of_head().token_ids = {0}; }));
@@ -310,7 +311,7 @@ class AdapterDigestOfFiles : public ::testing::Test {
     const auto adapter = open_adapter(path, config_);
     adapter->check_fits(config_.dims());
     adapter->load();
-    return content_digest(*adapter, process_secret());
+    return AdapterContents(*adapter).digest();
   }
 
   static constexpr int64_t kRank = 3;

@@ -1,5 +1,3 @@
-#include "model/adapters/finite_values.h"
-
 #include <limits>
 #include <string>
 #include <vector>
@@ -7,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "expect_error.h"
+#include "model/adapters/contents/adapter_contents.h"
 #include "model/test/fake_adapter.h"
 #include "random.h"
 
@@ -32,7 +31,7 @@ TEST(FiniteValues, EveryPlaceOfAMatrixIsLookedAt) {
           '[' + std::to_string(at / columns) + ", " + std::to_string(at % columns) + ']';
       testing::expect_invalid({"dir: tensor 'the ", in_a ? "A'" : "B'",
                                value == value ? "infinity" : "NaN", place.c_str()},
-                              [&] { check_finite(adapter, {}); });
+                              [&] { AdapterContents(adapter).check_finite(); });
     }
   }
 }
@@ -46,7 +45,7 @@ TEST(FiniteValues, TheLargestValuesOfATypeAreFine) {
       FakeAdapter adapter;
       adapter.add_pair(adapter.tensor("a", dtype, 3, 100, testing::random_int(0, 299), value),
                        adapter.tensor("b", dtype, 100, 3));
-      EXPECT_NO_THROW(check_finite(adapter, {}));
+      EXPECT_NO_THROW(AdapterContents(adapter).check_finite());
     }
   }
 }
@@ -57,7 +56,7 @@ TEST(FiniteValues, WhatAGpuRoundsToInfinityIsRefusedThere) {
       FakeAdapter adapter;
       adapter.add_pair(adapter.tensor("a", dtype, 3, 100, 104, value),
                        adapter.tensor("b", dtype, 100, 3));
-      check_finite(adapter, rounded_to);
+      AdapterContents(adapter, rounded_to).check_finite();
     };
     EXPECT_NO_THROW(check(65280.0f, DType::kFloat16));
     EXPECT_NO_THROW(check(1e30f, DType::kBFloat16));
@@ -72,10 +71,10 @@ TEST(FiniteValues, EveryTensorOfAnAdapterIsLookedAt) {
     FakeAdapter adapter;
     AdapterPair& pair = adapter.add_pair(adapter.tensor("a", DType::kFloat16, 2, 4),
                                          adapter.tensor("b", DType::kFloat16, 4, 2));
-    EXPECT_NO_THROW(check_finite(adapter, {}));
+    EXPECT_NO_THROW(AdapterContents(adapter).check_finite());
     spoil(adapter, pair, adapter.tensor(name, DType::kFloat32, 1, 4, 3, kNan));
     testing::expect_invalid({"dir: tensor '", name, "' has NaN at [0, 3]"},
-                            [&] { check_finite(adapter, {}); });
+                            [&] { AdapterContents(adapter).check_finite(); });
   };
   refused("magnitude", [](auto&, AdapterPair& pair, StoredValues v) { pair.magnitude = v; });
   refused("bias", [](auto&, AdapterPair& pair, StoredValues v) { pair.bias = v; });

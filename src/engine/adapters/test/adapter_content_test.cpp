@@ -73,6 +73,55 @@ TEST_F(AdapterContentTest, TakesThePlaceOfAnotherForRowsThatFollow) {
   EXPECT_NE(ends[0].adapter_digest, ends[1].adapter_digest);
 }
 
+/// Steps run between the calls that begin its copy to a GPU and give it its name.
+TEST_F(AdapterContentTest, RowsRunOnWhileItIsCopied) {
+  write("second");
+  const Completion first = alone("first"), second = alone("second");
+  Engine engine = model_.engine({.max_batch = 2});
+  (void)load(engine, "it", content("first"));
+  (void)engine.submit(request("it"));
+  PreparedAdapter next = engine.prepare_adapter(content("second"));
+  engine.begin_copy(next);
+  std::vector<Completion> ends;
+  const auto step = [&] {
+    for (Event& event : engine.step()) {
+      if (event.completion) ends.push_back(std::move(*event.completion));
+    }
+  };
+  step();
+  engine.wait_for_copy(next);
+  step();
+  (void)engine.replace_adapter("it", std::move(next));
+  (void)engine.submit(request("it"));
+  while (engine.num_unfinished() > 0) step();
+  ASSERT_EQ(ends.size(), 2u);
+  testing::expect_same(ends[0], first, "first");
+  testing::expect_same(ends[1], second, "second");
+}
+
+/// Adapters that are dropped before they have a name take no memory, at whatever moment.
+TEST_F(AdapterContentTest, WhatIsDroppedWhileItIsCopiedLeavesItsRoom) {
+  write("second");
+  const Completion want = alone("second");
+  Engine engine = model_.engine({.max_batch = 2, .adapter_memory = 2 * bytes_of_one_});
+  for (int i = 0; i < 6; ++i) {
+    PreparedAdapter dropped = engine.prepare_adapter(content("first"));
+    engine.begin_copy(dropped);
+    if (i % 3 > 0) engine.wait_for_copy(dropped);
+    if (i % 3 > 1) (void)testing::run_all(engine, {request("")});
+  }
+  (void)load(engine, "it", content("first"));
+  EXPECT_NO_THROW((void)load(engine, "other", content("second")));
+  testing::expect_same(answer(engine, "other"), want, "other");
+  EXPECT_EQ(engine.load().adapter_bytes, 2 * bytes_of_one_);
+  testing::expect_error(ErrorCode::kOutOfMemory, {"adapter_memory"}, [&] {
+    PreparedAdapter third = engine.prepare_adapter(content("first"));
+    engine.begin_copy(third);
+    (void)engine.add_adapter("third", std::move(third));
+  });
+  testing::expect_same(answer(engine, "other"), want, "other, again");
+}
+
 /// The tensors of a program, as they come.
 TEST_F(AdapterContentTest, IsMadeOfTensors) {
   const AdapterContent whole = content("first");

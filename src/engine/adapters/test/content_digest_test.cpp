@@ -9,7 +9,7 @@
 #include "engine/rows/sequence.h"
 #include "engine/test/model_files.h"
 #include "engine/test/test_device.h"
-#include "model/adapters/adapter_digest.h"
+#include "model/adapters/contents/adapter_contents.h"
 #include "model/adapters/open_adapter.h"
 #include "model/source/gguf_model.h"
 
@@ -33,7 +33,7 @@ class ContentDigestTest : public ::testing::Test {
   [[nodiscard]] Digest of_files(const std::string& name) const {
     const auto opened = model::open_adapter(place(name), file_.config());
     opened->load();
-    return model::content_digest(*opened, process_secret());
+    return model::AdapterContents(*opened).digest();
   }
   /// With room for this many adapters on the device, and in host memory where it has copies there.
   [[nodiscard]] AdapterStore store(int64_t num_adapters, int64_t num_copies) {

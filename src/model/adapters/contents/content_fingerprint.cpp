@@ -1,5 +1,3 @@
-#include "model/adapters/receipt/content_fingerprint.h"
-
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -7,9 +5,8 @@
 #include <sstream>
 #include <vector>
 
-#include "core/digest.h"
+#include "model/adapters/contents/adapter_contents.h"
 #include "model/adapters/kinds/peft_names.h"
-#include "model/adapters/load_threads.h"
 
 namespace heddle::model {
 namespace {
@@ -27,6 +24,9 @@ std::string hex_of(Digest digest) {
 /// The lines of a fingerprint: one for each tensor, scale and list of tokens.
 class Lines {
  public:
+  /// The digests of the tensors, in the order in which they are added.
+  explicit Lines(std::span<const Digest> digests) : digests_(digests) {}
+
   void add_pair(const AdapterPlace& place, const LowRank& pair) {
     add_values(place, Part::kA, pair.stored_a());
     add_values(place, Part::kB, pair.stored_b());
@@ -56,8 +56,6 @@ class Lines {
   }
   /// Of all lines in the order of their bytes.
   [[nodiscard]] Digest digest() {
-    hash_values();
-    for (const Tensor& tensor : tensors_) lines_.push_back(tensor.line);
     std::ranges::sort(lines_);
     Hasher hasher;
     for (const std::string& line : lines_) hasher.add(std::as_bytes(std::span(line)));
@@ -70,37 +68,27 @@ class Lines {
     std::ostringstream line;
     line << peft_name(place, part) << ' ' << values.dtype << ' ' << values.rows << 'x'
          << values.columns << ' ';
-    tensors_.push_back({values.bytes(), line.str()});
-    num_bytes_ += values.bytes().size();
+    lines_.push_back(line.str() + hex_of(digests_.front()) + '\n');
+    digests_ = digests_.subspan(1);
   }
 
-  /// Completes the lines of tensors.
-  void hash_values() {
-    parallel_load(num_bytes_, tensors_.size(), [&](size_t i) {
-      tensors_[i].line += hex_of(Hasher().add(tensors_[i].bytes).digest()) + '\n';
-    });
-  }
-
-  struct Tensor {
-    std::span<const std::byte> bytes;
-    std::string line;  // without the hash, until all are hashed
-  };
-  std::vector<Tensor> tensors_;
+  std::span<const Digest> digests_;
   std::vector<std::string> lines_;
-  size_t num_bytes_ = 0;  // of the tensors
 };
 
 }  // namespace
 
-std::string content_fingerprint(const Adapter& adapter) {
-  Lines lines;
-  for (const AdapterPair& pair : adapter.pairs()) {
+std::string AdapterContents::fingerprint() const {
+  std::vector<Digest> digests;
+  for (const Tensor& tensor : tensors_) digests.push_back(tensor.open);
+  Lines lines(digests);
+  for (const AdapterPair& pair : adapter_.pairs()) {
     lines.add_pair({Kind::kLayer, pair.layer, pair.module}, pair);
   }
-  lines.add_part({Kind::kEmbedding}, adapter.embedding());
-  lines.add_part({Kind::kHead}, adapter.head());
-  lines.add_score(adapter);
-  lines.add_tokens("alora_invocation_tokens", adapter.invocation_tokens());
+  lines.add_part({Kind::kEmbedding}, adapter_.embedding());
+  lines.add_part({Kind::kHead}, adapter_.head());
+  lines.add_score(adapter_);
+  lines.add_tokens("alora_invocation_tokens", adapter_.invocation_tokens());
   return hex_of(lines.digest());
 }
 
