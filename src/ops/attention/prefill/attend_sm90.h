@@ -215,6 +215,22 @@ __device__ bool any_not_finite(const PartlySeen& partly, const std::byte* values
   return any != 0;
 }
 
+/// The values above become 0, once all threads of both warpgroups are here.
+template <class T, class S>
+__device__ __forceinline__ void clear_not_finite(const PartlySeen& partly, std::byte* values) {
+  wait_named<256>(kBoth);
+  constexpr int kWords = S::kDim / 2;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x) - 128; i < partly.count() * kWords; i += 256) {
+    const int word = i % kWords;
+    auto& two = *reinterpret_cast<uint32_t*>(
+        values + swizzled_offset<S>(partly.key(i / kWords), word / 4) + word % 4 * 4);
+    two &= ~not_finite<T>(two);
+  }
+  show_to_copy_engine();
+  wait_named<256>(kBoth);
+}
+
 /// Adds weight * value to the rows that see them for all values above, which become 0 for the
 /// products. So a sum is NaN or infinite where it would be one with whole tiles, and other rows
 /// have the bits that they have without such values. By both warpgroups.
@@ -259,17 +275,7 @@ __device__ __forceinline__ void take_out_not_finite(const PartlySeen& partly, co
   }
 #pragma unroll
   for (int i = 0; i < S::kDim / 2; ++i) state.o[i] = o[i];
-  wait_named<256>(kBoth);  // all have read
-  constexpr int kWords = S::kDim / 2;
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x) - 128; i < partly.count() * kWords; i += 256) {
-    const int word = i % kWords;
-    auto& two = *reinterpret_cast<uint32_t*>(
-        values + swizzled_offset<S>(partly.key(i / kWords), word / 4) + word % 4 * 4);
-    two &= ~not_finite<T>(two);
-  }
-  show_to_copy_engine();
-  wait_named<256>(kBoth);
+  clear_not_finite<T, S>(partly, values);
 }
 
 /// Exchanges words of the four lanes of a quad: lane q has word i of lane j as word j where it had
@@ -324,6 +330,36 @@ __device__ void write_rows(const PrefillParams& p, const PrefillItem& item, int 
   }
 }
 
+/// An item all of whose rows are the other warpgroup's, once its queries are there: this one frees
+/// the tiles as they come, and lets the other have its turns.
+template <class T, class S>
+__device__ __forceinline__ void pass_item(PrefillShared<S>& shared, const PrefillItem& item,
+                                          int group, const ProductTurns& turns, RingPlace& keys,
+                                          RingPlace& values) {
+  const bool frees = threadIdx.x % 32 == 0;
+  const auto pass_values = [&](int tile) {
+    shared.value_ring.wait_full(values);
+    std::byte* const its = shared.values[values.stage];
+    if (item.is_masked(tile)) {
+      const PartlySeen partly(item, S::kKeys, tile);
+      if (any_not_finite<T, S>(partly, its, group)) clear_not_finite<T, S>(partly, its);
+    }
+    if (frees) shared.value_ring.empty[values.stage].arrive();
+    values.advance(S::kStages);
+  };
+  if (frees) shared.queries_empty.arrive();
+#pragma unroll 1
+  for (int tile = item.begin; tile < item.end; ++tile) {
+    shared.key_ring.wait_full(keys);
+    if (tile > item.begin) pass_values(tile - 1);  // both warpgroups before their turns
+    turns.wait();
+    turns.pass();
+    if (frees) shared.key_ring.empty[keys.stage].arrive();
+    keys.advance(S::kStages);
+  }
+  pass_values(item.end - 1);
+}
+
 template <class T, class S>
 __device__ void attend(const PrefillSm90Params& params, PrefillShared<S>& shared, int group) {
   const PrefillParams& p = params.common;
@@ -338,6 +374,16 @@ __device__ void attend(const PrefillSm90Params& params, PrefillShared<S>& shared
     shared.item_ring.wait_full(items);
     const PrefillItem& item = shared.items[items.stage];
     if (item.num_rows < 0) break;
+    if (group * S::kGroupRows >= item.num_rows) {
+      if (item.begin < item.end) {
+        shared.queries_full.wait(queries_parity);
+        queries_parity ^= 1;
+        pass_item<T, S>(shared, item, group, turns, keys, values);
+      }
+      shared.item_ring.empty[items.stage].arrive();
+      items.advance(S::kItems);
+      continue;
+    }
     RowState<S> state;
 #pragma unroll
     for (float& o : state.o) o = 0.0f;
