@@ -20,8 +20,7 @@ bool fits_kernels(const SiteRouteCall& call, const DeviceInfo& info) {
 SiteRoute select_site_route(const SiteRouteCall& call, const DeviceInfo& info) {
   if (!fits_kernels(call, info)) return SiteRoute::kApart;
   if (call.path == LinearPath::kPrompt) {
-    return call.has_kernels && has_grouped_plan(call.rows, call.max_rank) ? SiteRoute::kInside
-                                                                          : SiteRoute::kApart;
+    return call.has_kernels && has_grouped_plan(call.rows) ? SiteRoute::kInside : SiteRoute::kApart;
   }
   if (call.rows > kMaxLaunchRows) return SiteRoute::kApart;
   if (call.has_packed) {

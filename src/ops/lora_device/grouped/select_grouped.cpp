@@ -94,7 +94,9 @@ GroupedConfig select_grouped(const LoraCall& call, const DeviceInfo& info) {
 }
 
 bool can_be_grouped(const LoraCall& call) {
-  if (!has_grouped_plan(call.tokens, call.max_rank)) return false;
+  // Up to 256 rows of such ranks are faster as one window.
+  if (call.tokens <= cuda::lora::kWindowRows && call.max_rank <= 64) return false;
+  if (!has_grouped_plan(call.tokens)) return false;
   const int64_t rank_tiles = lora_h_width(call.num_slices, call.max_rank) / cuda::lora::kTileRanks;
   const int64_t items =
       call.tokens *
@@ -109,7 +111,7 @@ int64_t joined_h_values(int64_t num_tokens, int64_t num_slices, int64_t max_rank
 }
 
 int64_t grouped_partials(int64_t num_tokens, int64_t num_slices, int64_t max_rank) {
-  if (!has_grouped_plan(num_tokens, max_rank)) return 0;
+  if (!has_grouped_plan(num_tokens)) return 0;
   const int64_t values = num_tokens * lora_h_width(num_slices, max_rank);
   return joined_h_values(num_tokens, num_slices, max_rank) +
          std::max(cuda::lora::kMinSplit * values,

@@ -102,7 +102,7 @@ void lora_plan(const ExecContext& ctx, TensorView plan, const LoraBatch& batch, 
       cuda::lora::validate_batch(ctx, batch, num_tokens, &slots_alone, nullptr);
     }
     make_plan(ctx, batch, num_tokens, num_slots, max_rank, slot_ranks, plan.raw(),
-              {.windows = true, .grouped = has_grouped_plan(num_tokens, max_rank)});
+              {.windows = true, .grouped = has_grouped_plan(num_tokens)});
   } else {
     throw_error(ErrorCode::kUnsupported, "lora_plan: built without CUDA");
   }
@@ -111,7 +111,7 @@ void lora_plan(const ExecContext& ctx, TensorView plan, const LoraBatch& batch, 
 size_t lora_plan_bytes(int64_t num_tokens, int max_rank) {
   check_sizes(num_tokens, max_rank);
   return windows_plan_bytes(num_tokens, max_rank) +
-         (has_grouped_plan(num_tokens, max_rank) ? cuda::lora::grouped_plan_bytes(num_tokens) : 0);
+         (has_grouped_plan(num_tokens) ? cuda::lora::grouped_plan_bytes(num_tokens) : 0);
 }
 
 }  // namespace heddle

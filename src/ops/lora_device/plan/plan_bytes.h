@@ -11,10 +11,7 @@ namespace heddle {
          cuda::lora::window_plan_bytes(cuda::lora::kWindowRows, max_rank);
 }
 
-/// Whether a plan of so many rows and ranks has a second half, rows grouped by adapter: always
-/// above 256 rows, and where that may be faster.
-[[nodiscard]] constexpr bool has_grouped_plan(int64_t num_tokens, int64_t max_rank) {
-  return num_tokens > cuda::lora::kWindowRows || (num_tokens >= 128 && max_rank > 64);
-}
+/// Whether a plan of so many rows has a second half, rows grouped by adapter.
+[[nodiscard]] constexpr bool has_grouped_plan(int64_t num_tokens) { return num_tokens >= 128; }
 
 }  // namespace heddle
