@@ -147,10 +147,11 @@ def running(llm: heddle.LLM, rows: int) -> Iterator[Steps]:
 
 def measure(llm: heddle.LLM, weights: Weights, rows: int, loads: int) -> dict[str, list[float]]:
     versions = [weights.make(seed) for seed in range(2)]
-    for version in versions * 2:  # the first ones allocate what later ones use again
-        llm.load_adapter("policy", version, weights.config)
     samples: dict[str, list[float]] = {"load": [], "first token": []}
+    llm.load_adapter("policy", versions[1], weights.config)
     with running(llm, rows) as steps:
+        for version in versions * 4:  # the first ones allocate what later ones use again
+            llm.load_adapter("policy", version, weights.config)
         begin = steps.begin()
         time.sleep(2)
         samples["step"] = steps.milliseconds(begin)

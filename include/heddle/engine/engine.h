@@ -312,9 +312,15 @@ class Engine {
   [[nodiscard]] PreparedAdapter prepare_adapter(const std::string& folder) const;
   /// One that is in memory: of a trainer, say. AdapterInfo::folder is then its name.
   [[nodiscard]] PreparedAdapter prepare_adapter(const AdapterContent& content) const;
-  /// Begins to copy weights from host memory to a GPU where they were prepared for that, so that
-  /// steps run on meanwhile: add_adapter and replace_adapter wait for it. Throws Error where there
-  /// is no room for them.
+  /// The two parts of prepare_adapter: what is staged may be copied to a GPU while its values are
+  /// checked. Both may run in any thread, concurrently with steps; check_adapter looks at all
+  /// values once, and throws where they cannot be computed with.
+  [[nodiscard]] PreparedAdapter stage_adapter(const std::string& folder) const;
+  [[nodiscard]] PreparedAdapter stage_adapter(const AdapterContent& content) const;
+  void check_adapter(PreparedAdapter& adapter) const;
+  /// Begins to copy staged weights from host memory to a GPU, so that steps run on meanwhile:
+  /// add_adapter and replace_adapter wait for it. Does nothing where there is no copy to make.
+  /// Throws Error where there is no room for them.
   void begin_copy(PreparedAdapter& adapter);
   /// Waits for that copy, in any thread, concurrently with steps.
   void wait_for_copy(const PreparedAdapter& adapter) const;

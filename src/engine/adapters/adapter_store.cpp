@@ -69,9 +69,12 @@ void AdapterStore::check_free(const std::string& name) const {
   HEDDLE_CHECK(known == nullptr || known->found, "adapter name \"", name, "\" is given twice");
 }
 
-AdapterInfo AdapterStore::add(const std::string& name, const AdapterHold& known, AdapterInfo info,
-                              bool may_replace) {
+AdapterInfo AdapterStore::add(const std::string& name, Prepared prepared, bool may_replace) {
+  const AdapterHold& known = prepared.known;
+  AdapterInfo& info = prepared.info;
   HEDDLE_CHECK(!name.empty(), known->path, ": an adapter needs a name");
+  HEDDLE_CHECK(prepared.identity.receipt != nullptr, known->path,
+               ": was not checked (Engine::check_adapter)");
   if (!info.names_this_model) {
     info.warnings.insert(info.warnings.begin(),
                          made_for_another(name, info.folder, info.base_model));
@@ -83,7 +86,7 @@ AdapterInfo AdapterStore::add(const std::string& name, const AdapterHold& known,
   std::map<std::string, AdapterHold> added{{name, known}};
   std::list<AdapterHold> replaced(1);
   Versions& versions = versions_of(name);
-  make_resident(known);
+  make_resident(prepared);
   copied_.remove(known);
   {
     const Lock lock(names_mutex_);
@@ -97,7 +100,7 @@ AdapterInfo AdapterStore::add(const std::string& name, const AdapterHold& known,
   }
   free_unused();
   measure_later(*known);
-  return info;
+  return std::move(info);
 }
 
 bool AdapterStore::remove(const std::string& name) {
@@ -368,8 +371,10 @@ void AdapterStore::prefetch(const Sequence& row) noexcept {
   }
 }
 
-/// Frees weights that no running row uses until it fits.
+/// Frees weights that no running row uses until it fits, in the lists of the tiers too.
 void AdapterStore::make_room_for_added(const KnownAdapter& known) {
+  free_unused();
+  reserve(1);
   while (known.num_bytes > bounds_.memory_bytes - tiers_.device_bytes()) {
     KnownAdapter* oldest = nullptr;
     for (KnownAdapter* other : tiers_.on_device()) {
@@ -378,7 +383,7 @@ void AdapterStore::make_room_for_added(const KnownAdapter& known) {
     }
     if (oldest != nullptr) {
       tiers_.evict(*oldest);
-    } else if (!drop_a_version()) {
+    } else if (!drop_a_copy() && !drop_a_version()) {
       throw_error(ErrorCode::kOutOfMemory, known.path, ": needs ", known.num_bytes,
                   " bytes of adapter memory, ", bounds_.memory_bytes - tiers_.device_bytes(),
                   " of ", bounds_.memory_bytes,

@@ -54,10 +54,20 @@ class AdapterStore : public RowQueue::Adapters {
 
   // In any thread, concurrently with all other functions:
 
-  /// Reads an adapter and copies its weights to the device: one that is ready for a name.
-  using Prepared = std::pair<AdapterHold, AdapterInfo>;
-  [[nodiscard]] Prepared prepare(const std::string& path) const;
-  [[nodiscard]] Prepared prepare(const AdapterContent& content) const;
+  /// An adapter on its way to a name.
+  struct Prepared {
+    AdapterHold known{};
+    AdapterInfo info{};
+    std::shared_ptr<const model::Adapter> opened{};  // until it is checked
+    AdapterIdentity identity{};                      // once it is
+    std::shared_ptr<const DeviceEvent> copied{};     // since begin_copy, where there is a copy
+  };
+  /// Reads an adapter and lays its weights out in memory of the device, or for a copy to it.
+  [[nodiscard]] Prepared stage(const std::string& path) const;
+  [[nodiscard]] Prepared stage(const AdapterContent& content) const;
+  /// Looks at all values of one that was staged, for its digest and its receipt. Throws Error where
+  /// they cannot be computed with. It is ready for a name then.
+  void check(Prepared& staged) const;
   /// The adapter for a row; reads of one of the folder what is needed to check the row. Null for no
   /// name. Throws Error where it is unknown, damaged or does not fit the model.
   [[nodiscard]] AdapterHold find(const std::string& name);
@@ -84,14 +94,12 @@ class AdapterStore : public RowQueue::Adapters {
 
   // In the thread of the engine, between two steps:
 
-  /// Begins to copy an adapter that was prepared to the device, where that takes a copy; null:
-  /// there is none in flight. Without the caller's hold it is dropped again. Throws Error where
-  /// there is no room for it.
-  [[nodiscard]] std::shared_ptr<const DeviceEvent> begin_copy(const AdapterHold& known);
-  /// Gives an adapter that was prepared its name, in place of the one that has it where
+  /// Begins to copy an adapter that was staged to the device, where that takes a copy. Without the
+  /// caller's hold it is dropped again. Throws Error where there is no room for it.
+  void begin_copy(Prepared& staged);
+  /// Gives an adapter that was checked its name, in place of the one that has it where
   /// `may_replace`. Where it throws, none that was added has changed.
-  AdapterInfo add(const std::string& name, const AdapterHold& known, AdapterInfo info,
-                  bool may_replace);
+  AdapterInfo add(const std::string& name, Prepared prepared, bool may_replace);
   /// The name has so many older versions, of those that it will have had, as NAME@VERSION.
   void keep_versions(const std::string& name, size_t count);
   /// An older version that is kept. Throws UnknownAdapter, which lists those that are.
@@ -131,8 +139,8 @@ class AdapterStore : public RowQueue::Adapters {
   [[nodiscard]] AdapterHold describe(const std::string& path, const files::FolderBounds& bounds,
                                      const model::Adapter& opened) const;
   [[nodiscard]] RowText text_of(const KnownAdapter& known) const;
-  [[nodiscard]] Prepared prepare(const std::shared_ptr<const model::Adapter>& opened,
-                                 AdapterHold known) const;
+  [[nodiscard]] Prepared stage(const std::shared_ptr<const model::Adapter>& opened,
+                               AdapterHold known) const;
   [[nodiscard]] AdapterHold find_in_folder(const std::string& name);
   [[nodiscard]] AdapterHold read_facts(const std::string& name, const std::string& path,
                                        files::FileStamps stamps, bool is_settled) const;
@@ -141,7 +149,7 @@ class AdapterStore : public RowQueue::Adapters {
   void check_strict(const std::vector<std::string>& warnings) const;
   [[nodiscard]] AdapterData take_spare() const;
   void keep_spare(KnownAdapter& known) noexcept;
-  void make_resident(const AdapterHold& known);
+  void make_resident(Prepared& prepared);
   void report_read(const std::string& path, const AdapterReceipt& receipt) const;
   void measure_later(const KnownAdapter& known) noexcept;
   [[nodiscard]] Digest content_of(KnownAdapter& known) const;
@@ -161,6 +169,7 @@ class AdapterStore : public RowQueue::Adapters {
   [[nodiscard]] Versions& versions_of(const std::string& name);
   void keep(Versions& versions, const AdapterHold& old) noexcept;
   [[nodiscard]] bool drop_a_version() noexcept;
+  [[nodiscard]] bool drop_a_copy();
 
   ModelRunner& runner_;
   const model::ModelFiles& files_;

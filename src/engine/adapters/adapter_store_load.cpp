@@ -60,7 +60,7 @@ RowText AdapterStore::text_of(const KnownAdapter& known) const {
                          tokenizers_);
 }
 
-AdapterStore::Prepared AdapterStore::prepare(const std::string& given) const {
+AdapterStore::Prepared AdapterStore::stage(const std::string& given) const {
   const files::FolderBounds bounds = folders_.bounds_of(given);
   const std::string path = bounds.empty() ? model::find_adapter_path(given) : given;
   std::shared_ptr<model::Adapter> opened;
@@ -71,10 +71,10 @@ AdapterStore::Prepared AdapterStore::prepare(const std::string& given) const {
     known = describe(path, bounds, *opened);
     known->text = text_of(*known);
   });
-  return prepare(opened, std::move(known));
+  return stage(opened, std::move(known));
 }
 
-AdapterStore::Prepared AdapterStore::prepare(const AdapterContent& content) const {
+AdapterStore::Prepared AdapterStore::stage(const AdapterContent& content) const {
   // The adapter reads bytes that the owner has.
   struct InMemory {
     InMemory(const AdapterContent& content, const model::ModelDims& dims)
@@ -87,31 +87,40 @@ AdapterStore::Prepared AdapterStore::prepare(const AdapterContent& content) cons
   AdapterHold known = describe(content.name, {}, held->adapter);
   known->given = std::shared_ptr<const model::Adapter>(held, &held->adapter);
   known->text = text_of_model_;
-  return prepare(known->given, known);
+  return stage(known->given, known);
 }
 
-/// The receipt keeps what was opened until its norms are computed.
-AdapterStore::Prepared AdapterStore::prepare(const std::shared_ptr<const model::Adapter>& opened,
-                                             AdapterHold known) const {
-  const std::string& path = known->path;
+AdapterStore::Prepared AdapterStore::stage(const std::shared_ptr<const model::Adapter>& opened,
+                                           AdapterHold known) const {
   AdapterInfo info{.name = {},
-                   .folder = path,
+                   .folder = known->path,
                    .base_model = opened->base_model(),
                    .names_this_model = names_.may_be(opened->base_model()),
                    .warnings = opened->warnings(files_.config().dims())};
   const DeviceAdapters& device = std::as_const(runner_).adapters();
   known->data =
       known->has_host_copies ? device.stage(*opened, take_spare()) : device.prepare(*opened);
-  known->content = known->data.digest;
-  const std::shared_ptr<LoadedReceipt> receipt = known->data.receipt;
+  return {.known = std::move(known), .info = std::move(info), .opened = opened};
+}
+
+/// The receipt keeps what was opened until its norms are computed.
+void AdapterStore::check(Prepared& staged) const {
+  const std::shared_ptr<const model::Adapter> opened = std::exchange(staged.opened, nullptr);
+  const DeviceAdapters& device = std::as_const(runner_).adapters();
+  staged.identity = device.identify(*opened);
+  KnownAdapter& known = *staged.known;
+  known.content = staged.identity.digest;
+  const std::shared_ptr<LoadedReceipt>& receipt = staged.identity.receipt;
   receipt->measure_by([&device, opened, &stop = norm_worker_.is_ending()] {
     return device.measure(*opened, stop);
   });
-  known->receipt.set(receipt);
+  known.receipt.set(receipt);
+  AdapterInfo& info = staged.info;
   info.receipt = strict_ ? receipt->measured() : receipt->facts();
-  if (info.receipt.is_zero) info.warnings.push_back(zero_delta(path));
-  if (std::string odd = odd_norms(path, info.receipt); !odd.empty()) info.warnings.push_back(odd);
-  return {std::move(known), std::move(info)};
+  if (info.receipt.is_zero) info.warnings.push_back(zero_delta(known.path));
+  if (std::string odd = odd_norms(known.path, info.receipt); !odd.empty()) {
+    info.warnings.push_back(odd);
+  }
 }
 
 AdapterData AdapterStore::take_spare() const {
@@ -128,32 +137,42 @@ void AdapterStore::keep_spare(KnownAdapter& known) noexcept {
   spare_ = std::move(used);
 }
 
-std::shared_ptr<const DeviceEvent> AdapterStore::begin_copy(const AdapterHold& known) {
+void AdapterStore::begin_copy(Prepared& staged) {
+  const AdapterHold& known = staged.known;
   if (known->failure) std::rethrow_exception(known->failure);
-  if (known->data.stage() != AdapterStage::kStaged) return nullptr;
-  free_unused();
-  reserve(1);
+  if (known->data.stage() != AdapterStage::kStaged) return;
   make_room_for_added(*known);
   std::list<AdapterHold> copied{known};
   if (tiers_.begin_move(*known); known->failure) std::rethrow_exception(known->failure);
   copied_.splice(copied_.end(), copied);
-  return known->data.moving->arrived;
+  staged.copied = known->data.moving->arrived;
 }
 
 /// Waits for its copy, if there is one, which begins now unless it was begun.
-void AdapterStore::make_resident(const AdapterHold& known) {
-  (void)begin_copy(known);
-  if (const auto& moving = known->data.moving; moving && moving->arrived) {
-    moving->arrived->wait();
+void AdapterStore::make_resident(Prepared& prepared) {
+  begin_copy(prepared);
+  KnownAdapter& known = *prepared.known;
+  if (known.data.moving && prepared.copied) {
+    prepared.copied->wait();
     tiers_.poll();
-    if (known->failure) std::rethrow_exception(known->failure);
-  } else if (moving) {
-    free_unused();
-    reserve(1);
-    make_room_for_added(*known);
-    tiers_.put(*known);
+    if (known.failure) std::rethrow_exception(known.failure);
+  } else if (known.data.moving) {
+    make_room_for_added(known);
+    tiers_.put(known);
   }
-  keep_spare(*known);
+  keep_spare(known);
+  known.data.set(prepared.identity);
+}
+
+/// Of those that begin_copy began with, and that no caller has any more; its copy ends first.
+bool AdapterStore::drop_a_copy() {
+  const auto is_dropped = [](const AdapterHold& known) { return known.use_count() == 1; };
+  const auto dropped = std::ranges::find_if(copied_, is_dropped);
+  if (dropped == copied_.end()) return false;
+  if (const auto& moving = (*dropped)->data.moving) moving->arrived->wait();
+  tiers_.poll();
+  free_unused();
+  return true;
 }
 
 /// Of weights of the folder's adapters.

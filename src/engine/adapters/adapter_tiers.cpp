@@ -128,8 +128,10 @@ void AdapterTiers::read(KnownAdapter& known, AdapterData old) {
     const DeviceAdapters& adapters = std::as_const(runner_).adapters();
     const auto opened = known.recipe ? load_merge(*known.recipe, files_, adapters.secret())
                                      : load_found(known, digest);
+    const AdapterIdentity identity = adapters.identify(*opened);
     AdapterData data =
         known.has_host_copies ? adapters.stage(*opened, std::move(old)) : adapters.prepare(*opened);
+    data.set(identity);
     // A merge has no name to ask for its norms by.
     if (!known.recipe) {
       data.receipt->measure_by(measure_again(known, data.receipt->facts().digest));

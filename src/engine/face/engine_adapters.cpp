@@ -11,11 +11,7 @@
 
 namespace heddle {
 
-struct PreparedAdapter::State {
-  AdapterHold known;
-  AdapterInfo info;
-  std::shared_ptr<const DeviceEvent> copied{};  // since begin_copy
-};
+struct PreparedAdapter::State : AdapterStore::Prepared {};
 PreparedAdapter::PreparedAdapter(std::unique_ptr<State> state) : state_(std::move(state)) {}
 PreparedAdapter::PreparedAdapter(PreparedAdapter&&) noexcept = default;
 PreparedAdapter& PreparedAdapter::operator=(PreparedAdapter&&) noexcept = default;
@@ -30,21 +26,33 @@ void Engine::State::check_may_switch() const {
   }
 }
 
-PreparedAdapter Engine::prepare_adapter(const std::string& folder) const {
+PreparedAdapter Engine::stage_adapter(const std::string& folder) const {
   using State = PreparedAdapter::State;
-  auto [known, info] = state_->adapters.prepare(folder);
-  return PreparedAdapter(std::make_unique<State>(State{std::move(known), std::move(info)}));
+  return PreparedAdapter(std::make_unique<State>(State{state_->adapters.stage(folder)}));
+}
+
+PreparedAdapter Engine::stage_adapter(const AdapterContent& content) const {
+  using State = PreparedAdapter::State;
+  return PreparedAdapter(std::make_unique<State>(State{state_->adapters.stage(content)}));
+}
+
+void Engine::check_adapter(PreparedAdapter& adapter) const {
+  state_->adapters.check(*adapter.state_);
+}
+
+PreparedAdapter Engine::prepare_adapter(const std::string& folder) const {
+  PreparedAdapter adapter = stage_adapter(folder);
+  check_adapter(adapter);
+  return adapter;
 }
 
 PreparedAdapter Engine::prepare_adapter(const AdapterContent& content) const {
-  using State = PreparedAdapter::State;
-  auto [known, info] = state_->adapters.prepare(content);
-  return PreparedAdapter(std::make_unique<State>(State{std::move(known), std::move(info)}));
+  PreparedAdapter adapter = stage_adapter(content);
+  check_adapter(adapter);
+  return adapter;
 }
 
-void Engine::begin_copy(PreparedAdapter& adapter) {
-  adapter.state_->copied = state_->adapters.begin_copy(adapter.state_->known);
-}
+void Engine::begin_copy(PreparedAdapter& adapter) { state_->adapters.begin_copy(*adapter.state_); }
 
 void Engine::wait_for_copy(const PreparedAdapter& adapter) const {
   const ScopedDevice on_device(device_of(state_->options));
@@ -52,7 +60,7 @@ void Engine::wait_for_copy(const PreparedAdapter& adapter) const {
 }
 
 AdapterInfo Engine::add_adapter(const std::string& name, PreparedAdapter adapter) {
-  return state_->adapters.add(name, adapter.state_->known, std::move(adapter.state_->info), false);
+  return state_->adapters.add(name, std::move(*adapter.state_), false);
 }
 
 /// What requests of the name have that go on with `to`; null: they do not.
@@ -75,9 +83,9 @@ void Engine::State::switch_adapter(AdapterHold from, const AdapterHold& to) {
 AdapterInfo Engine::replace_adapter(const std::string& name, PreparedAdapter adapter,
                                     RunningRequests running) {
   State& s = *state_;
-  const AdapterHold& known = adapter.state_->known;
+  const AdapterHold known = adapter.state_->known;
   AdapterHold old = s.switched_from(name, *known, running);
-  AdapterInfo info = s.adapters.add(name, known, std::move(adapter.state_->info), true);
+  AdapterInfo info = s.adapters.add(name, std::move(*adapter.state_), true);
   s.switch_adapter(std::move(old), known);
   return info;
 }

@@ -47,18 +47,17 @@ std::optional<DType> DeviceAdapters::rounded_to() const {
   return model_.weights().activations;
 }
 
-/// They are finite.
-model::AdapterContents DeviceAdapters::contents_of(const model::Adapter& adapter) const {
-  model::AdapterContents contents(adapter, rounded_to(), secret_);
+AdapterIdentity DeviceAdapters::identify(const model::Adapter& adapter) const {
+  const model::AdapterContents contents(adapter, rounded_to(), secret_);
   contents.check_finite();
-  return contents;
+  return {contents.digest(),
+          std::make_shared<LoadedReceipt>(receipt_of(adapter, contents.fingerprint()))};
 }
 
 AdapterData DeviceAdapters::prepare(const model::Adapter& adapter) const {
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext ctx = context_.loading();
   const model::DecoderWeights& weights = model_.weights();
-  const model::AdapterContents contents = contents_of(adapter);
   return room_for("the adapter", kLessOnDevice, [&] {
     return AdapterData{
         .moving = {{.layers = tables_.layers.prepare(ctx, adapter, affines_of(ctx, adapter)),
@@ -66,9 +65,7 @@ AdapterData DeviceAdapters::prepare(const model::Adapter& adapter) const {
                         ctx, adapter, weights.embedding, weights.output, model_.config().tied_head,
                         weights.activations),
                     .arrived = {}}},
-        .max_rank = max_rank_of(adapter),
-        .digest = contents.digest(),
-        .receipt = std::make_shared<LoadedReceipt>(receipt_of(adapter, contents.fingerprint()))};
+        .max_rank = max_rank_of(adapter)};
   });
 }
 
@@ -86,7 +83,6 @@ bool DeviceAdapters::can_stage(const model::Adapter& adapter) const {
 AdapterData DeviceAdapters::stage(const model::Adapter& adapter, AdapterData old) const {
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext ctx = context_.loading();
-  const model::AdapterContents contents = contents_of(adapter);
   const auto memory = [&](size_t num_bytes) {
     const bool is_as_large = old.host && old.host->num_bytes() == num_bytes;
     StagingBytes reused = old.host ? old.host->release() : StagingBytes();
@@ -94,16 +90,12 @@ AdapterData DeviceAdapters::stage(const model::Adapter& adapter, AdapterData old
     if (!is_as_large || num_bytes == 0) return StagingBytes(ctx.device, num_bytes);
     return reused;
   };
-  return room_for(
-      "a copy of the adapter in host memory",
-      "a smaller adapter_host_memory (--adapter-host-memory)", [&] {
-        return AdapterData{
-            .host = tables_.layers.stage(ctx, adapter, affines_of(ctx, adapter), memory),
-            .max_rank = max_rank_of(adapter),
-            .digest = contents.digest(),
-            .receipt =
-                std::make_shared<LoadedReceipt>(receipt_of(adapter, contents.fingerprint()))};
-      });
+  return room_for("a copy of the adapter in host memory",
+                  "a smaller adapter_host_memory (--adapter-host-memory)", [&] {
+                    return AdapterData{.host = tables_.layers.stage(
+                                           ctx, adapter, affines_of(ctx, adapter), memory),
+                                       .max_rank = max_rank_of(adapter)};
+                  });
 }
 
 int64_t DeviceAdapters::num_bytes(const model::Adapter& adapter) const {

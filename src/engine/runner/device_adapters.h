@@ -13,7 +13,6 @@
 #include "core/device_pool.h"
 #include "core/digest.h"
 #include "engine/runner/loaded_receipt.h"
-#include "model/adapters/contents/adapter_contents.h"
 #include "model/adapters/lora_tables.h"
 #include "model/decoder/decoder.h"
 
@@ -32,6 +31,12 @@ enum class AdapterStage : uint8_t {
 
 /// The slot of an adapter that is resident. A running row holds it, so that the adapter stays.
 using WeightsHold = std::shared_ptr<const int32_t>;
+
+/// What the values of an adapter are.
+struct AdapterIdentity {
+  Digest digest{};                           // AdapterData::digest
+  std::shared_ptr<LoadedReceipt> receipt{};  // null: they were not looked at
+};
 
 /// The weights of one adapter: kStored where there is nothing but the files, kStaged, kMoving or
 /// kResident. A copy in host memory may stay while they are on the device.
@@ -55,6 +60,10 @@ struct AdapterData {
     if (moving) return AdapterStage::kMoving;
     return host ? AdapterStage::kStaged : AdapterStage::kStored;
   }
+  void set(const AdapterIdentity& identity) {
+    digest = identity.digest;
+    receipt = identity.receipt;
+  }
   /// To be called after weights were dropped: the files may have others when they are next read.
   void forget_digest_if_stored() noexcept {
     if (stage() == AdapterStage::kStored) digest = {};
@@ -76,6 +85,9 @@ class DeviceAdapters {
 
   // In any thread, concurrently with steps; the adapter fits the model.
 
+  /// Looks at all values; Error(kInvalidArgument) where one is not finite.
+  [[nodiscard]] AdapterIdentity identify(const model::Adapter& adapter) const;
+  // The identity of what these give is still to be set:
   /// Copies the adapter to the device and waits for that.
   [[nodiscard]] AdapterData prepare(const model::Adapter& adapter) const;
   /// Whether the adapter can be staged: on a GPU, without an embedding and a head of its own.
@@ -106,7 +118,6 @@ class DeviceAdapters {
   [[nodiscard]] std::vector<model::SliceAffine> affines_of(const ExecContext& ctx,
                                                            const model::Adapter& adapter) const;
   [[nodiscard]] std::optional<DType> rounded_to() const;
-  [[nodiscard]] model::AdapterContents contents_of(const model::Adapter& adapter) const;
 
   const EngineContext& context_;
   const model::Decoder& model_;

@@ -47,10 +47,13 @@ class EngineThread {
   /// No step waits for that.
   template <class Source>
   [[nodiscard]] PreparedAdapter prepare_adapter(const Source& source) {
-    PreparedAdapter adapter = engine_.prepare_adapter(source);
-    call([&](Engine& engine) { engine.begin_copy(adapter); });
-    engine_.wait_for_copy(adapter);
-    return adapter;
+    const auto adapter = std::make_shared<PreparedAdapter>(engine_.stage_adapter(source));
+    std::future<void> begun =
+        begin_call([adapter](Engine& engine) { engine.begin_copy(*adapter); });
+    engine_.check_adapter(*adapter);  // meanwhile
+    begun.get();
+    engine_.wait_for_copy(*adapter);
+    return std::move(*adapter);
   }
   /// Prepares an adapter and gives it its name by `call`: in place of the one that has it where
   /// `may_replace`.
@@ -106,16 +109,24 @@ class EngineThread {
   /// `post_texts` runs.
   template <class Body>
   auto call(Body body) -> std::invoke_result_t<Body, Engine&> {
-    if (std::this_thread::get_id() == thread_id_) return body(engine_);
+    return begin_call(std::move(body)).get();
+  }
+  /// `call` that does not wait: the outcome is the future's.
+  template <class Body>
+  auto begin_call(Body body) -> std::future<std::invoke_result_t<Body, Engine&>> {
     using Result = std::invoke_result_t<Body, Engine&>;
-    auto task = std::make_shared<std::packaged_task<Result(Engine&)>>(std::move(body));
+    const auto task = std::make_shared<std::packaged_task<Result(Engine&)>>(std::move(body));
     std::future<Result> result = task->get_future();
-    push({.call = [task](Engine& engine) { (*task)(engine); }});
-    return result.get();
+    if (std::this_thread::get_id() == thread_id_) {
+      (*task)(engine_);
+    } else {
+      push({.call = [task](Engine& engine) { (*task)(engine); }});
+    }
+    return result;
   }
 
-  /// `call` without waiting: what it throws ends the process, so it does not throw. Throws Error
-  /// when stopped; then it is not called.
+  /// `call` without waiting and without an outcome: what it throws ends the process, so it does not
+  /// throw. Throws Error when stopped; then it is not called.
   void post(std::function<void(Engine&)> body) { push({.call = std::move(body)}); }
   /// body() in the thread of texts, in its turn among the requests. It does not throw. Throws Error
   /// when stopped; then it is not called.

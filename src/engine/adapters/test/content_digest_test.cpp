@@ -79,9 +79,10 @@ TEST_F(ContentDigestTest, TwoNamesOfOneContentHaveOne) {
   EXPECT_EQ(first->data.digest, of_files("first"));
   EXPECT_EQ(copy->data.digest, first->data.digest);
   EXPECT_NE(run(store, "second")->data.digest, first->data.digest);
-  const auto [added, info] = store.prepare(place("copy"));
-  EXPECT_EQ(added->data.digest, first->data.digest);
-  (void)store.add("third", added, info, false);
+  auto staged = store.stage(place("copy"));
+  store.check(staged);
+  EXPECT_EQ(staged.identity.digest, first->data.digest);
+  (void)store.add("third", std::move(staged), false);
   EXPECT_EQ(run(store, "third")->data.digest, first->data.digest);
 }
 
@@ -123,20 +124,6 @@ TEST_F(ContentDigestTest, StaysWithACopyInHostMemory) {
   run(store, first);
   EXPECT_EQ(first->data.digest, of_first);
   EXPECT_EQ(store.tiers().counts().num_reads, 2);
-}
-
-/// Staged and prepared weights have one digest; that of the copy whose memory is reused does not
-/// stay.
-TEST_F(ContentDigestTest, IsThatOfTheAdapterWhicheverWayItGoes) {
-  const DeviceAdapters& adapters = std::as_const(runner_).adapters();
-  AdapterData staged;
-  for (const char* name : {"first", "second"}) {
-    const auto opened = model::open_adapter(place(name), file_.config());
-    opened->load();
-    staged = adapters.stage(*opened, std::move(staged));
-    EXPECT_EQ(staged.digest, of_files(name));
-    EXPECT_EQ(adapters.prepare(*opened).digest, of_files(name));
-  }
 }
 
 }  // namespace
