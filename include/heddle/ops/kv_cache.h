@@ -15,8 +15,15 @@ namespace heddle {
 /// the page's own address out of the page table when they are not. So token-major, head-major and
 /// split K/V pools are all plain values here, and so is the layer of a page that holds all layers.
 /// The last axis is without gaps.
+///
+/// A cache of f8e4m3 holds codes: an element is its scale times its code. The scale is one f32 for
+/// all of K and one for all of V, or one for each token and kv head: then the scale of key (page,
+/// h, s) is float number
+///   k_scale_offset + h * scale_head_stride + s * scale_slot_stride           (v_scale_offset for V)
+/// from scale_pool + page_id * scale_page_stride on, or from address(page) on where scale_pool is
+/// null: scales may lie in the page itself. They begin at multiples of 4 bytes.
 struct PagedKv {
-  DType dtype = DType::kFloat32;  // f32|f16|bf16
+  DType dtype = DType::kFloat32;  // f32|f16|bf16|f8e4m3
   Device device;
   std::byte* pool = nullptr;  // nullptr: the page table holds addresses
   int64_t num_pages = 0;      // of the pool; 0 where the table holds addresses
@@ -25,16 +32,36 @@ struct PagedKv {
   int64_t head_stride = 0, slot_stride = 0;
   int num_kv_heads = 0, page_size = 0, head_dim = 0;
 
+  // Of f8e4m3 alone.
+  bool has_token_scales = false;  // false: k_scale and v_scale are those of all tokens
+  float k_scale = 1.0f, v_scale = 1.0f;
+  float* scale_pool = nullptr;    // nullptr: scales lie in the pages, always with addresses
+  int64_t scale_page_stride = 0;  // this and the following count floats
+  int64_t k_scale_offset = 0, v_scale_offset = 0;
+  int64_t scale_head_stride = 0, scale_slot_stride = 0;
+
   /// A pool of pages that are numbered by their place: both [num_pages, num_kv_heads, page_size,
   /// head_dim] with equal strides (permute the axes of the view for token-major pages; narrow a
   /// larger tensor for one layer).
   [[nodiscard]] static PagedKv from_pool(TensorView k_pages, TensorView v_pages);
+  /// Of f8e4m3 with a scale for each token and kv head: both [num_pages, num_kv_heads, page_size]
+  /// f32 with equal strides, in tensors of their own or between the codes of the pages.
+  [[nodiscard]] static PagedKv from_pool(TensorView k_pages, TensorView v_pages,
+                                         TensorView k_scales, TensorView v_scales);
+  /// Of f8e4m3 with one scale for all keys and one for all values, finite and above 0.
+  [[nodiscard]] static PagedKv from_pool(TensorView k_pages, TensorView v_pages, float k_scale,
+                                         float v_scale);
 
   /// Pages of their own addresses, each [num_layers, 2, num_kv_heads, page_size, head_dim] without
-  /// gaps, K before V (Punica's layout); layer_idx picks the layer.
+  /// gaps, K before V (Punica's layout); layer_idx picks the layer. In a page of f8e4m3 the scales
+  /// of all layers follow the codes, [num_layers, 2, num_kv_heads, page_size] f32 from the next
+  /// multiple of 16 bytes on.
   [[nodiscard]] static PagedKv from_pointers(DType dtype, Device device, int num_layers,
                                              int layer_idx, int num_kv_heads, int page_size,
                                              int head_dim);
+  /// Bytes of such a page.
+  [[nodiscard]] static int64_t page_bytes(DType dtype, int num_layers, int num_kv_heads,
+                                          int page_size, int head_dim);
 };
 
 /// Which pages a batch of sequences uses, in CSR form. The length of sequence i is
@@ -64,6 +91,13 @@ struct PageTable {
 /// A sequence without pages or without new tokens is skipped; of n(i) > kv_len(i) tokens the last
 /// kv_len(i) are stored.
 /// Nothing else in the cache is touched. Strides of k and v: any, last axis without gaps.
+/// Into a cache of f8e4m3 with scales of tokens, each head of a key or value is stored as
+///   scale = max |x_d| / 448,  code_d = f8e4m3(x_d / scale), 0 where scale is 0
+/// with f32 divisions, rounded to nearest, ties to even: its bits depend on that head of that token
+/// alone. With one scale for all code_d = f8e4m3(x_d / k_scale), of v by v_scale, and what is
+/// larger than 448 is stored as 448. An x_d that is not finite gets the code of NaN, 0x7f; NaN
+/// counts nothing in the maximum, and infinity makes scale infinite: all of its head is read as
+/// NaN.
 void kv_init(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
              ConstTensorView k, ConstTensorView v, ConstTensorView seq_indptr);
 

@@ -63,8 +63,16 @@ KvAppendParams pack(const ExecContext& ctx, const AppendArgs& args, const Descri
   return p;
 }
 
+void check_dtype_of_cache(const ExecContext& ctx, const char* op, const PagedKv& cache) {
+  if (cache.dtype == DType::kFloat8E4M3) {
+    throw_error(ErrorCode::kUnsupported, op, ": the cache is f8e4m3, supported on ", ctx.device,
+                ": f32, f16, bf16");
+  }
+}
+
 /// Whether there is something to do. With HEDDLE_VALIDATE=1 the tables are checked.
-bool begin_call(const ExecContext& ctx, const AppendArgs& args) {
+bool begin_call(const ExecContext& ctx, const char* op, const AppendArgs& args) {
+  check_dtype_of_cache(ctx, op, args.cache);
   const int64_t num_seqs = args.table.last_page_len.size(0);
   if (num_seqs == 0 || args.k.size(0) == 0) return false;
   if (validating()) {
@@ -77,7 +85,7 @@ bool begin_call(const ExecContext& ctx, const AppendArgs& args) {
 }  // namespace
 
 void run_append(const ExecContext& ctx, const AppendArgs& args) {
-  if (!begin_call(ctx, args)) return;
+  if (!begin_call(ctx, "kv_append", args)) return;
   const Described described = describe(args);
   const AppendChoice choice = select_append_kernel(described.call, ctx.info);
   log_choice("kv_append", choice);
@@ -86,7 +94,7 @@ void run_append(const ExecContext& ctx, const AppendArgs& args) {
 
 void run_rope_append(const ExecContext& ctx, const AppendArgs& args, const TensorView& q,
                      const ConstTensorView& positions, const RopeParams& rope) {
-  if (!begin_call(ctx, args)) return;
+  if (!begin_call(ctx, "rope_kv_append", args)) return;
   const RotaryFrequencies frequencies = rotary_frequencies(rope, args.cache.head_dim);
   Described described = describe(args);
   described.call.num_pairs = frequencies.num_pairs;

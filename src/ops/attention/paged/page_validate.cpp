@@ -1,6 +1,7 @@
 #include "ops/attention/paged/page_validate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "heddle/core/validate.h"
 
@@ -11,6 +12,12 @@ namespace heddle {
 namespace {
 
 constexpr int64_t kPageAlignment = 16;  // bytes, of pages with addresses on CUDA
+constexpr int64_t kScaleBytes = sizeof(float);
+
+/// Whether scales lie between the codes of the pages.
+bool has_scales_in_pages(const PagedKv& cache) {
+  return cache.has_token_scales && cache.scale_pool == nullptr;
+}
 
 /// Entry i of the table, which sequence seq uses.
 void check_page(const PagedKv& cache, int64_t seq, int64_t i, int64_t page) {
@@ -19,6 +26,8 @@ void check_page(const PagedKv& cache, int64_t seq, int64_t i, int64_t page) {
   } else {
     HEDDLE_CHECK(page != 0, "pages[", i, "] is null, but sequence ", seq, " uses it");
     HEDDLE_CHECK(page > 0, "pages[", i, "] is ", page, ", expected an address");
+    HEDDLE_CHECK(!has_scales_in_pages(cache) || page % kScaleBytes == 0, "pages[", i, "] is ", page,
+                 ", expected a multiple of ", kScaleBytes, " where scales lie in the page");
   }
 }
 
@@ -94,14 +103,47 @@ void check_tree_mask_indptr(const cpu::IndexArray& begin, const cpu::IndexArray&
   }
 }
 
+void check_kv_scales(const PagedKv& cache) {
+  if (cache.dtype != DType::kFloat8E4M3) {
+    HEDDLE_CHECK(!cache.has_token_scales, "cache is ", cache.dtype,
+                 ", but has scales, which belong to f8e4m3");
+    return;
+  }
+  if (!cache.has_token_scales) {
+    const auto is_scale = [](float x) { return std::isfinite(x) && x > 0.0f; };
+    HEDDLE_CHECK(is_scale(cache.k_scale) && is_scale(cache.v_scale), "cache has k_scale ",
+                 cache.k_scale, " and v_scale ", cache.v_scale,
+                 ", expected finite numbers above 0");
+    return;
+  }
+  const bool has_address = cache.scale_pool != nullptr;
+  HEDDLE_CHECK(
+      !has_address || cache.pool != nullptr,
+      "cache has a scale_pool, but its pages have addresses: expected scales in the pages");
+  HEDDLE_CHECK((cache.page_size == 1 || cache.scale_slot_stride != 0) &&
+                   (cache.num_kv_heads == 1 || cache.scale_head_stride != 0) &&
+                   (!has_address || cache.num_pages <= 1 || cache.scale_page_stride != 0),
+               "cache has no strides for the scales of its tokens and heads");
+  const auto begin = reinterpret_cast<intptr_t>(has_address ? cache.scale_pool : nullptr);
+  HEDDLE_CHECK(begin % kScaleBytes == 0, "scales begin at address ", begin,
+               ", expected a multiple of ", kScaleBytes);
+  if (has_address || cache.pool == nullptr) return;
+  HEDDLE_CHECK(reinterpret_cast<intptr_t>(cache.pool) % kScaleBytes == 0 &&
+                   cache.page_stride % kScaleBytes == 0,
+               "pages with scales begin at address ", reinterpret_cast<intptr_t>(cache.pool),
+               " and are ", cache.page_stride, " bytes apart, expected multiples of ", kScaleBytes);
+}
+
 void check_paged_kv(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
                     Dim& num_seqs) {
   HEDDLE_CHECK(cache.device == ctx.device, "cache is on ", cache.device, ", the context runs on ",
                ctx.device);
   if (cache.dtype != DType::kFloat32 && cache.dtype != DType::kFloat16 &&
-      cache.dtype != DType::kBFloat16) {
-    throw_error(ErrorCode::kUnsupported, "cache is ", cache.dtype, ", supported: f32, f16, bf16");
+      cache.dtype != DType::kBFloat16 && cache.dtype != DType::kFloat8E4M3) {
+    throw_error(ErrorCode::kUnsupported, "cache is ", cache.dtype,
+                ", supported: f32, f16, bf16, f8e4m3");
   }
+  check_kv_scales(cache);
   HEDDLE_CHECK(cache.num_kv_heads >= 1 && cache.page_size >= 1 && cache.head_dim >= 1,
                "cache has num_kv_heads ", cache.num_kv_heads, ", page_size ", cache.page_size,
                ", head_dim ", cache.head_dim, ", expected at least 1 each");

@@ -14,6 +14,10 @@ namespace heddle {
 void check_paged_kv(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
                     Dim& num_seqs);
 
+/// The scales of a cache of f8e4m3, as far as they can be told without its pages; a cache of another
+/// dtype has none.
+void check_kv_scales(const PagedKv& cache);
+
 /// Checks q_indptr or seq_indptr [num_seqs + 1]: ascending, and within the rows [0, num_tokens)
 /// that it cuts.
 void check_token_indptr(const char* name, const ExecContext& ctx, const ConstTensorView& indptr,

@@ -35,4 +35,20 @@ PagedKvParams::PagedKvParams(const ExecContext& ctx, const PagedKv& cache, const
   slot_step = cache.slot_stride * element;
 }
 
+KvScaleParams::KvScaleParams(const PagedKv& cache)
+    : k_scale(cache.k_scale), v_scale(cache.v_scale), has_token_scales(cache.has_token_scales) {
+  constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
+  if (cache.scale_pool != nullptr) {
+    pool = reinterpret_cast<std::byte*>(cache.scale_pool);
+    page_step = cache.scale_page_stride * kFloat;
+  } else if (cache.pool != nullptr) {
+    pool = cache.pool;
+    page_step = cache.page_stride * static_cast<int64_t>(size_of(cache.dtype));
+  }
+  key_offset = cache.k_scale_offset * kFloat;
+  value_distance = (cache.v_scale_offset - cache.k_scale_offset) * kFloat;
+  head_step = cache.scale_head_stride * kFloat;
+  slot_step = cache.scale_slot_stride * kFloat;
+}
+
 }  // namespace heddle::cuda::attention

@@ -35,4 +35,20 @@ struct PagedKvParams {
                 bool is_aligned);
 };
 
+/// The scales of a cache of f8e4m3 as kernels take them; steps are bytes. Those of page `id` begin
+/// at pool + id * page_step + key_offset, one formula for scales in a pool of their own, in the
+/// pages of a pool and in pages with addresses.
+struct KvScaleParams {
+  std::byte* pool = nullptr;
+  int64_t page_step = 1;
+  int64_t key_offset = 0;      // to the scale of the layer's first key
+  int64_t value_distance = 0;  // from the scale of a key to that of its value
+  int64_t head_step = 0, slot_step = 0;
+  float k_scale = 1.0f, v_scale = 1.0f;  // of all tokens, where they have none of their own
+  bool has_token_scales = false;
+
+  KvScaleParams() = default;
+  explicit KvScaleParams(const PagedKv& cache);
+};
+
 }  // namespace heddle::cuda::attention
