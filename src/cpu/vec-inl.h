@@ -1,4 +1,4 @@
-// Loads and stores of f32 vectors from and to f32, f16 and bf16 memory, for files that Highway
+// Loads and stores of f32 vectors from and to f32, f16, bf16 and f8e4m3 memory, for files that Highway
 // compiles once per target. Include inside such a file, after hwy/highway.h.
 
 #if defined(HEDDLE_CPU_VEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -57,6 +57,38 @@ template <class D>
 HWY_INLINE hn::Vec<D> load_f32(D d, const half* HWY_RESTRICT p) {
   const hn::Rebind<uint16_t, D> d16;
   return widen_f16(d, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p)));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const float8_e4m3* HWY_RESTRICT p) {
+  const hn::Rebind<int8_t, D> d8;
+  const auto codes = hn::LoadU(d8, reinterpret_cast<const int8_t*>(p));
+#if HWY_TARGET <= HWY_AVX2
+  // As f16, whose exponent has the same place but one bit more: 2^-8 of the value. f16 has its
+  // subnormals without the time that those of f32 take.
+  const hn::Rebind<int16_t, D> d16;
+  const hn::Rebind<hwy::float16_t, D> df16;
+  const auto wide = hn::ShiftLeft<7>(hn::PromoteTo(d16, codes));  // the sign twice, at the top
+  const auto magnitude = hn::And(wide, hn::Set(d16, 0x3f80));
+  const auto is_nan = hn::VecFromMask(d16, hn::Eq(magnitude, hn::Set(d16, 0x3f80)));
+  const auto number = hn::Or(hn::And(wide, hn::Set(d16, static_cast<int16_t>(0xbf80))),
+                             hn::And(is_nan, hn::Set(d16, 0x7e00)));
+  return hn::Mul(hn::PromoteTo(d, hn::BitCast(df16, number)), hn::Set(d, 256.0f));
+#else
+  const hn::Rebind<int16_t, D> d16;
+  const hn::Rebind<int32_t, D> d32;
+  const auto wide = hn::PromoteTo(d32, hn::PromoteTo(d16, codes));
+  const auto sign = hn::And(wide, hn::Set(d32, static_cast<int32_t>(0x80000000u)));
+  const auto magnitude = hn::And(wide, hn::Set(d32, 0x7f));
+  const auto bits = hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(d32, 120 << 23));
+  const auto normal = hn::BitCast(d, bits);
+  // Where the exponent is 0, `normal` is 2^-7 (1 + f) for 2^-6 f.
+  const auto subnormal = hn::Add(normal, hn::Sub(normal, hn::Set(d, 0.015625f)));
+  const auto is_normal = hn::RebindMask(d, hn::Gt(magnitude, hn::Set(d32, 7)));
+  const auto number = hn::BitCast(d32, hn::IfThenElse(is_normal, normal, subnormal));
+  const auto is_nan = hn::Eq(magnitude, hn::Set(d32, 0x7f));
+  return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(is_nan, hn::Set(d32, 0x7fc00000), number)));
+#endif
 }
 
 /// Stores Lanes(d) values at p, rounded to nearest, ties to even.

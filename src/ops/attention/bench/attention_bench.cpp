@@ -1,5 +1,6 @@
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -46,7 +47,14 @@ struct Cache {
   PagedKv kv() {
     const int64_t n = int64_t(ids.size());
     const TensorView all = host_view(memory.data(), {2 * n, kNumKvHeads, kPageSize, kHeadDim});
-    return PagedKv::from_pool(all.narrow(0, 0, n), all.narrow(0, n, n));
+    const TensorView k = all.narrow(0, 0, n), v = all.narrow(0, n, n);
+    if constexpr (std::is_same_v<T, float8_e4m3>) {
+      scales.resize(size_t(2 * n * kNumKvHeads * kPageSize), 0.25f);
+      const TensorView all_scales = host_view(scales.data(), {2 * n, kNumKvHeads, kPageSize});
+      return PagedKv::from_pool(k, v, all_scales.narrow(0, 0, n), all_scales.narrow(0, n, n));
+    } else {
+      return PagedKv::from_pool(k, v);
+    }
   }
   [[nodiscard]] PageTable table() const {
     return {host_view(indptr.data(), {int64_t(indptr.size())}),
@@ -54,6 +62,7 @@ struct Cache {
             host_view(last_page_len.data(), {int64_t(last_page_len.size())})};
   }
   std::vector<T> memory;
+  std::vector<float> scales;  // of f8e4m3
   std::vector<int32_t> indptr, ids, last_page_len;
 };
 
@@ -103,6 +112,8 @@ bool add_all() {
       add<float>("decode", {num_seqs, 1, kv_len, 2, false});
       add<half>("decode", {num_seqs, 1, kv_len, 1, false});
     }
+    add<bfloat16>("decode", {num_seqs, 1, 4096, 1, false});
+    add<float8_e4m3>("decode", {num_seqs, 1, 4096, 1, false});
   }
   add<float>("decode", {8, 1, 512, 1, true});
   for (const int num_threads : {1, 2}) {
@@ -110,6 +121,7 @@ bool add_all() {
     add<half>("prefill", {1, 512, 512, num_threads, false});
   }
   add<float>("prefill", {1, 512, 512, 1, true});
+  add<float8_e4m3>("prefill", {1, 512, 512, 1, false});
   return true;
 }
 

@@ -44,6 +44,7 @@ void run(const ExecContext& ctx, const AttentionArgs& args) {
   const PageWalk walk(args.cache, args.table);
   params.cache = &walk;
   params.value_distance = walk.value_distance();
+  params.value_scale_distance = walk.value_scale_distance();
   std::optional<RotaryAngles> angles;
   if (args.options.rope) {
     params.angles = &angles.emplace(*args.options.rope, args.cache.head_dim);

@@ -49,6 +49,21 @@ void attend_runs(const AttentionParams& p, const AttentionItem& item, int64_t ba
   }
 }
 
+/// The values [first, last) of a tile: where they lie, or decoded.
+template <class T>
+void find_values(const AttentionParams& p, int first, int last, ItemScratch& scratch) {
+  for (int c = first; c < last; ++c) {
+    const std::byte* row = scratch.places.rows[c] + p.value_distance;
+    if constexpr (std::is_same_v<T, float8_e4m3>) {
+      float* decoded = scratch.values + c * p.stride;
+      decode_row(reinterpret_cast<const T*>(row), scratch.places.scales[c][p.value_scale_distance],
+                 p.head_dim, decoded);
+      row = reinterpret_cast<const std::byte*>(decoded);
+    }
+    scratch.value_rows[c] = row;
+  }
+}
+
 /// All rows of an item against the tile of keys at position `base`. Rows that see the same part of
 /// the tile go through it in blocks: all of them in a tile before the diagonal, the heads of one
 /// token on it. A key that a row does not see takes no part in its sums, so what its value holds
@@ -58,21 +73,30 @@ void attend_tile(const AttentionParams& p, const AttentionItem& item, int64_t ba
                  int64_t hi, ItemScratch& scratch) {
   const int tile = p.tile;
   const int first = clip(lo, base, tile), last = clip(hi, base, tile);
-  p.cache->key_rows(item.seq, item.kv_head, base + first, last - first, scratch.rows + first);
+  KeyPlaces& places = scratch.places;
+  p.cache->key_rows(item.seq, item.kv_head, base + first, last - first, places.rows + first);
+  if constexpr (std::is_same_v<T, float8_e4m3>) {
+    p.cache->key_scales(item.seq, item.kv_head, base + first, last - first, places.scales + first);
+  }
   // Whole groups of kKeyLanes are loaded; places outside [first, last) repeat a key that may be
   // read, and are masked.
   const int begin = first / kKeyLanes * kKeyLanes;
   const int end = round_up(last, kKeyLanes);
-  for (int c = begin; c < first; ++c) scratch.rows[c] = scratch.rows[first];
-  for (int c = last; c < end; ++c) scratch.rows[c] = scratch.rows[first];
+  const auto repeat = [&](int c) {
+    places.rows[c] = places.rows[first];
+    if constexpr (std::is_same_v<T, float8_e4m3>) places.scales[c] = places.scales[first];
+  };
+  for (int c = begin; c < first; ++c) repeat(c);
+  for (int c = last; c < end; ++c) repeat(c);
   // The values of this tile are needed after its scores, the keys of the next tile after that.
   for (int c = first; c < last; ++c) {
-    prefetch_row<T>(scratch.rows[c] + p.value_distance, p.head_dim);
+    prefetch_row<T>(places.rows[c] + p.value_distance, p.head_dim);
   }
-  load_key_tile<T>(p, scratch.rows, base, begin, end, scratch.keys);
+  load_key_tile<T>(p, places, base, begin, end, scratch.keys);
   const int next = clip(hi, base + tile, tile);
   p.cache->key_rows(item.seq, item.kv_head, base + tile, next, scratch.next_rows);
   for (int c = 0; c < next; ++c) prefetch_row<T>(scratch.next_rows[c], p.head_dim);
+  find_values<T>(p, first, last, scratch);
 
   const bool one_token = item.tree != nullptr;  // a block: its heads see the same new tokens
   for (int r = 0; r < item.num_rows;) {
@@ -86,9 +110,9 @@ void attend_tile(const AttentionParams& p, const AttentionItem& item, int64_t ba
              clip(scratch.hi[r], base, tile) == block.hi &&
              !(one_token && token_of(p, item, r) != token));
     if (item.tree != nullptr) {
-      attend_runs<T>(p, item, base, token, block, scratch);
+      attend_runs<ReadType<T>>(p, item, base, token, block, scratch);
     } else if (block.lo < block.hi) {
-      attend_block_of<T>(p, block, scratch);
+      attend_block_of<ReadType<T>>(p, block, scratch);
     }
   }
 }
@@ -185,6 +209,7 @@ void attend_item(const AttentionParams& p, const AttentionItem& item) {
   switch (p.kv_dtype) {
     case DType::kFloat16: attend_keys<half>(p, item, scratch); break;
     case DType::kBFloat16: attend_keys<bfloat16>(p, item, scratch); break;
+    case DType::kFloat8E4M3: attend_keys<float8_e4m3>(p, item, scratch); break;
     default: attend_keys<float>(p, item, scratch);
   }
   switch (p.q_dtype) {

@@ -64,7 +64,8 @@ struct AttentionParams {
           lse_head = 0;  // strides, elements
   DType q_dtype = DType::kFloat32, kv_dtype = DType::kFloat32;
   const PageWalk* cache = nullptr;
-  int64_t value_distance = 0;  // bytes from a key to its value
+  int64_t value_distance = 0;        // bytes from a key to its value
+  int64_t value_scale_distance = 0;  // floats from the scale of a key to that of its value
   int group_size = 1, head_dim = 0;
   int tile = 0, stride = 0;  // tile_keys(head_dim), row_stride(head_dim)
   float sm_scale = 1.0f, soft_cap = 0.0f;

@@ -1,4 +1,4 @@
-// Loading a tile of keys: widened to f32, rotated where wanted, transposed so that lanes are keys.
+// Loading a tile of keys: decoded or widened to f32, rotated where wanted, transposed so that lanes are keys.
 // Include inside a file that Highway compiles once per target.
 
 #if defined(HEDDLE_OPS_ATTENTION_KEY_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -7,6 +7,8 @@
 #else
 #define HEDDLE_OPS_ATTENTION_KEY_TILE_INL_H_
 #endif
+
+#include <type_traits>
 
 #include "cpu/rotate-inl.h"
 #include "ops/attention/cpu/attention_kernels.h"
@@ -17,6 +19,12 @@ using namespace heddle::cpu::HWY_NAMESPACE;  // the toolbox: hn, load_f32, store
 
 /// Rows of K that are transposed together.
 constexpr int kTransposedKeys = 4;
+
+/// The keys of a tile, and their scales in a cache of f8e4m3.
+struct KeyPlaces {
+  std::byte* rows[kMaxTileKeys];
+  float* scales[kMaxTileKeys];
+};
 
 /// out [head_dim] = x [head_dim] rotated, widened to f32.
 template <class T>
@@ -70,15 +78,48 @@ HWY_INLINE void prefetch_row(const std::byte* row, int head_dim) {
   for (int i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(row + i, 0, 2);
 }
 
+/// out [n] = scale * codes [n].
+HWY_INLINE void decode_row(const float8_e4m3* codes, float scale, int n, float* out) {
+  const hn::ScalableTag<float> d;
+  const int step = static_cast<int>(hn::Lanes(d));
+  const auto factor = hn::Set(d, scale);
+  int i = 0;
+  for (; i + step <= n; i += step) {
+    hn::StoreU(hn::Mul(load_f32(d, codes + i), factor), d, out + i);
+  }
+  const size_t rest = static_cast<size_t>(n - i);
+  if (rest != 0) store_f32_n(d, hn::Mul(load_f32_n(d, codes + i, rest), factor), out + i, rest);
+}
+
+/// What rows of a cache of T are read as.
+template <class T>
+using ReadType = std::conditional_t<std::is_same_v<T, float8_e4m3>, float, T>;
+
+/// Row `c` of a tile of K: where it lies, or decoded into `room` [head_dim].
+template <class T>
+HWY_INLINE const ReadType<T>* readable_key(const KeyPlaces& places, int c, int head_dim,
+                                           float* room) {
+  const T* row = reinterpret_cast<const T*>(places.rows[c]);
+  if constexpr (std::is_same_v<T, float8_e4m3>) {
+    decode_row(row, *places.scales[c], head_dim, room);
+    return room;
+  } else {
+    return row;
+  }
+}
+
 /// The keys rows [begin, end) of a tile into keys [head_dim, tile]; begin and end are multiples of
 /// kKeyLanes. `position` is that of the tile's first key.
 template <class T>
-void load_key_tile(const AttentionParams& p, const std::byte* const* rows, int64_t position,
-                   int begin, int end, float* keys) {
+void load_key_tile(const AttentionParams& p, const KeyPlaces& places, int64_t position, int begin,
+                   int end, float* keys) {
   const int tile = p.tile;
+  float decoded[kTransposedKeys][kMaxHeadDim];
   for (int c = begin; p.angles == nullptr && c < end; c += kTransposedKeys) {
-    const T* four[kTransposedKeys];
-    for (int i = 0; i < kTransposedKeys; ++i) four[i] = reinterpret_cast<const T*>(rows[c + i]);
+    const ReadType<T>* four[kTransposedKeys];
+    for (int i = 0; i < kTransposedKeys; ++i) {
+      four[i] = readable_key<T>(places, c + i, p.head_dim, decoded[i]);
+    }
     transpose_rows(four, p.head_dim, tile, keys + c);
   }
   if (p.angles == nullptr) return;
@@ -93,8 +134,8 @@ void load_key_tile(const AttentionParams& p, const std::byte* const* rows, int64
   for (int c = 0; c < end; ++c) {
     walk.next(cos, sin);
     if (c < begin) continue;
-    rotate_row(reinterpret_cast<const T*>(rows[c]), cos, sin, p.angles->num_pairs, p.head_dim,
-               rotated[c % kTransposedKeys]);
+    rotate_row(readable_key<T>(places, c, p.head_dim, decoded[0]), cos, sin, p.angles->num_pairs,
+               p.head_dim, rotated[c % kTransposedKeys]);
     if (c % kTransposedKeys != kTransposedKeys - 1) continue;
     transpose_rows(four, p.head_dim, tile, keys + c - (kTransposedKeys - 1));
   }

@@ -10,22 +10,25 @@
 
 #include "core/math.h"
 #include "ops/attention/cpu/attention_kernels.h"
+#include "ops/attention/cpu/key_tile-inl.h"
 #include "ops/attention/cpu/softmax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace heddle::cpu::attention::HWY_NAMESPACE {
 using namespace heddle::cpu::HWY_NAMESPACE;  // the toolbox: hn, load_f32, store_f32, ...
 
-/// What one item keeps on the stack: some 60 KB.
+/// What one item keeps on the stack: some 80 KB.
 struct ItemScratch {
-  alignas(64) float keys[kKeyTileElements];  // [head_dim, tile]
-  alignas(64) float q[kRowElements];         // [num_rows, row_stride], rotated and scaled
-  alignas(64) float o[kRowElements];         // [num_rows, row_stride], sums of weighted values
+  alignas(64) float keys[kKeyTileElements];    // [head_dim, tile]
+  alignas(64) float values[kKeyTileElements];  // [tile, row_stride], of a cache of f8e4m3 alone
+  alignas(64) float q[kRowElements];           // [num_rows, row_stride], rotated and scaled
+  alignas(64) float o[kRowElements];           // [num_rows, row_stride], sums of weighted values
   alignas(64) float weights[kRowBlock * kMaxTileKeys];  // scores, then weights of a block of rows
   RowSoftmax state[kMaxItemRows];
   int64_t lo[kMaxItemRows], hi[kMaxItemRows];  // the positions that a row sees: [lo, hi)
-  std::byte* rows[kMaxTileKeys];               // of the tile's keys
-  std::byte* next_rows[kMaxTileKeys];          // of the tile after it
+  KeyPlaces places;                            // of the tile's keys
+  const std::byte* value_rows[kMaxTileKeys];   // of its values
+  std::byte* next_rows[kMaxTileKeys];          // of the keys of the tile after it
 };
 
 /// Rows [first, first + num_rows) of an item, at most kRowBlock, that all see the keys [lo, hi) of
@@ -70,8 +73,8 @@ HWY_INLINE void score_strip(const float* HWY_RESTRICT q, int q_stride,
 /// o[r] += weight[r][j] * value j for kRows rows and kVecs vectors along the head, keys j
 /// ascending. A partial vector (width < one vector, kVecs = 1) reads no element of V past `width`.
 template <class T, int kRows, int kVecs, bool kPartial>
-HWY_INLINE void accumulate_strip(const float* HWY_RESTRICT weights, std::byte* const* keys,
-                                 int64_t value_offset, int lo, int hi, size_t width,
+HWY_INLINE void accumulate_strip(const float* HWY_RESTRICT weights, const std::byte* const* values,
+                                 int64_t offset, int lo, int hi, size_t width,
                                  float* HWY_RESTRICT o, int o_stride) {
   const hn::ScalableTag<float> d;
   using V = hn::Vec<decltype(d)>;
@@ -83,7 +86,7 @@ HWY_INLINE void accumulate_strip(const float* HWY_RESTRICT weights, std::byte* c
     for (int v = 0; v < kVecs; ++v) sum[r][v] = hn::LoadU(d, o + r * o_stride + v * kStep);
   }
   for (int j = lo; j < hi; ++j) {
-    const T* row = reinterpret_cast<const T*>(keys[j] + value_offset);
+    const T* row = reinterpret_cast<const T*>(values[j] + offset);
     V value[kVecs];
 #pragma GCC unroll 2
     for (int v = 0; v < kVecs; ++v) {
@@ -103,7 +106,7 @@ HWY_INLINE void accumulate_strip(const float* HWY_RESTRICT weights, std::byte* c
   }
 }
 
-/// Takes the keys of a tile into a block of rows: scores, weights, weighted values.
+/// Takes the keys of a tile into a block of rows: scores, weights, weighted values of T.
 template <class T, int kRows>
 void attend_block(const AttentionParams& p, const QueryBlock& block, ItemScratch& scratch) {
   const hn::ScalableTag<float> d;
@@ -129,17 +132,17 @@ void attend_block(const AttentionParams& p, const QueryBlock& block, ItemScratch
   }
 
   for (int i = 0; i < p.head_dim;) {
-    const int64_t offset = p.value_distance + i * static_cast<int64_t>(sizeof(T));
+    const int64_t offset = i * static_cast<int64_t>(sizeof(T));
     const int left = p.head_dim - i;
     if (left >= 2 * step) {
-      accumulate_strip<T, kRows, 2, false>(scratch.weights, scratch.rows, offset, block.lo,
+      accumulate_strip<T, kRows, 2, false>(scratch.weights, scratch.value_rows, offset, block.lo,
                                            block.hi, 0, o + i, stride);
     } else if (left >= step) {
-      accumulate_strip<T, kRows, 1, false>(scratch.weights, scratch.rows, offset, block.lo,
+      accumulate_strip<T, kRows, 1, false>(scratch.weights, scratch.value_rows, offset, block.lo,
                                            block.hi, 0, o + i, stride);
     } else {
-      accumulate_strip<T, kRows, 1, true>(scratch.weights, scratch.rows, offset, block.lo, block.hi,
-                                          static_cast<size_t>(left), o + i, stride);
+      accumulate_strip<T, kRows, 1, true>(scratch.weights, scratch.value_rows, offset, block.lo,
+                                          block.hi, static_cast<size_t>(left), o + i, stride);
     }
     i += left >= 2 * step ? 2 * step : step;
   }

@@ -15,6 +15,7 @@ namespace {
 
 using cpu::attention::NewTokens;
 using cpu::attention::PageWalk;
+using cpu::attention::TokenPlace;
 
 constexpr int64_t kElementsPerTask =
     32768;  // some 10 us of copying: less is not worth another thread
@@ -24,15 +25,12 @@ void store_token(const PagedKv& cache, const PageWalk& walk, const NewTokens& to
                  int64_t t) {
   const int64_t position = walk.kv_len(seq) - (tokens.begin(seq + 1) - t);
   if (position < 0) return;  // more new tokens than the sequence is long; it may have no pages
-  std::byte* key = nullptr;
-  walk.key_rows(seq, 0, position, 1, &key);
+  const TokenPlace<To> place(cache, walk, seq, position);
   const From* k = tokens.k.data<From>() + t * tokens.k.stride(0);
   const From* v = tokens.v.data<From>() + t * tokens.v.stride(0);
-  for (int h = 0; h < cache.num_kv_heads; ++h, key += walk.head_distance()) {
-    cpu::attention::store_row(k + h * tokens.k.stride(1), reinterpret_cast<To*>(key),
-                              cache.head_dim);
-    cpu::attention::store_row(v + h * tokens.v.stride(1),
-                              reinterpret_cast<To*>(key + walk.value_distance()), cache.head_dim);
+  for (int h = 0; h < cache.num_kv_heads; ++h) {
+    place.store_key(h, k + h * tokens.k.stride(1));
+    place.store_value(h, v + h * tokens.v.stride(1));
   }
 }
 
@@ -43,7 +41,7 @@ void store_tokens(const ExecContext& ctx, const PagedKv& cache, const PageTable&
   const int64_t token_elements = 2 * int64_t{cache.num_kv_heads} * cache.head_dim;
   const int64_t grain = std::max<int64_t>(1, kElementsPerTask / token_elements);
   dispatch_dtype<float, half, bfloat16>(tokens.k.dtype(), "kv_init", [&]<class From>() {
-    dispatch_dtype<float, half, bfloat16>(cache.dtype, "kv_init", [&]<class To>() {
+    dispatch_dtype<float, half, bfloat16, float8_e4m3>(cache.dtype, "kv_init", [&]<class To>() {
       parallel_for(ctx, num_tokens, grain, [&](int64_t begin, int64_t end) {
         for (int64_t t = first + begin, seq = tokens.seq_of(t); t < first + end; ++t) {
           while (tokens.begin(seq + 1) <= t) ++seq;

@@ -29,15 +29,46 @@ struct NewTokens {
   }
 };
 
-/// to [n] = from [n], rounded where their types differ.
-template <class From, class To>
-void store_row(const From* from, To* to, int64_t n) {
-  if constexpr (std::is_same_v<From, To>) {
-    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(To));
-  } else {
-    convert_row(kDType<From>, from, kDType<To>, to, n);
+/// The place of a token in a cache of To on the CPU.
+template <class To>
+class TokenPlace {
+ public:
+  TokenPlace(const PagedKv& cache, const PageWalk& walk, int64_t seq, int64_t position)
+      : cache_(cache), walk_(walk) {
+    walk.key_rows(seq, 0, position, 1, &key_);
+    if constexpr (std::is_same_v<To, float8_e4m3>) walk.key_scales(seq, 0, position, 1, &scale_);
   }
-}
+  template <class From>
+  void store_key(int64_t head, const From* from) const {
+    store(head, from, 0, 0);
+  }
+  template <class From>
+  void store_value(int64_t head, const From* from) const {
+    store(head, from, walk_.value_distance(), walk_.value_scale_distance());
+  }
+
+ private:
+  /// The element and the scale lie `distance` bytes and `scale_distance` floats from the key's.
+  template <class From>
+  void store(int64_t head, const From* from, int64_t distance, int64_t scale_distance) const {
+    To* to = reinterpret_cast<To*>(key_ + head * walk_.head_distance() + distance);
+    const int64_t n = cache_.head_dim;
+    if constexpr (std::is_same_v<From, To>) {
+      std::memcpy(to, from, static_cast<size_t>(n) * sizeof(To));
+    } else if constexpr (std::is_same_v<To, float8_e4m3>) {
+      float& scale = scale_[head * walk_.head_scale_distance() + scale_distance];
+      if (cache_.has_token_scales) scale = scale_of_row(kDType<From>, from, n);
+      quantise_row(kDType<From>, from, scale, to, n);
+    } else {
+      convert_row(kDType<From>, from, kDType<To>, to, n);
+    }
+  }
+
+  const PagedKv& cache_;
+  const PageWalk& walk_;
+  std::byte* key_ = nullptr;  // of head 0
+  float* scale_ = nullptr;    // its scale, in a cache of f8e4m3
+};
 
 }  // namespace heddle::cpu::attention
 

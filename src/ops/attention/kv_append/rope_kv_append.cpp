@@ -20,6 +20,7 @@ namespace {
 using cpu::attention::NewTokens;
 using cpu::attention::PageWalk;
 using cpu::attention::RotaryAngles;
+using cpu::attention::TokenPlace;
 
 constexpr int64_t kRopeElementsPerTask = 8192;  // some 10 us of copying, turning, sines and cosines
 constexpr int kMaxHeadDim = 2 * RotaryAngles::kMaxPairs;
@@ -43,17 +44,15 @@ struct RopeAppend {
       From* x = q.data<From>() + t * q.stride(0) + h * q.stride(1);
       cpu::attention::rotate_head(x, cos, sin, angles.num_pairs, cache.head_dim, x);
     }
-    std::byte* key = nullptr;
-    walk.key_rows(seq, 0, place, 1, &key);
+    const TokenPlace<To> stored(cache, walk, seq, place);
     const From* k = tokens.k.data<From>() + t * tokens.k.stride(0);
     const From* v = tokens.v.data<From>() + t * tokens.v.stride(0);
     From turned[kMaxHeadDim];
-    for (int h = 0; h < cache.num_kv_heads; ++h, key += walk.head_distance()) {
+    for (int h = 0; h < cache.num_kv_heads; ++h) {
       cpu::attention::rotate_head(k + h * tokens.k.stride(1), cos, sin, angles.num_pairs,
                                   cache.head_dim, turned);
-      cpu::attention::store_row(turned, reinterpret_cast<To*>(key), cache.head_dim);
-      cpu::attention::store_row(v + h * tokens.v.stride(1),
-                                reinterpret_cast<To*>(key + walk.value_distance()), cache.head_dim);
+      stored.store_key(h, turned);
+      stored.store_value(h, v + h * tokens.v.stride(1));
     }
   }
 
@@ -120,8 +119,8 @@ void rope_kv_append(const ExecContext& ctx, TensorView q, const PagedKv& cache,
                         places,
                         RotaryAngles(rope, cache.head_dim)};
   dispatch_dtype<float, half, bfloat16>(k.dtype(), "rope_kv_append", [&]<class From>() {
-    dispatch_dtype<float, half, bfloat16>(cache.dtype, "rope_kv_append",
-                                          [&]<class To>() { call.run<From, To>(ctx); });
+    dispatch_dtype<float, half, bfloat16, float8_e4m3>(
+        cache.dtype, "rope_kv_append", [&]<class To>() { call.run<From, To>(ctx); });
   });
 }
 

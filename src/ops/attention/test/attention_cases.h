@@ -76,6 +76,7 @@ struct Setting {
   ThreadPool* threads = nullptr;
   bool decode = false;
   const AttentionRun* run = nullptr;  // nullptr: the CPU with `threads`
+  ScalePlace scales = ScalePlace::kInPages;
 };
 
 /// Output rows of one call, all sequences one after the other.
@@ -115,6 +116,7 @@ Attended<TQ> attend(const HeadShape& heads, const std::vector<Sequence<TQ, TKV>>
   shape.head_dim = heads.head_dim;
   shape.page_size = setting.page_size;
   shape.layout = setting.layout;
+  shape.scales = setting.scales;
   PagedCache<TKV> cache(shape, kv_lens);
   for (size_t i = 0; i < sequences.size(); ++i) {
     cache.fill(static_cast<int64_t>(i), sequences[i].k, sequences[i].v);

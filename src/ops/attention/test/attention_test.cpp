@@ -37,9 +37,9 @@ TEST(Attention, AgreesWithTheDefinition) {
   for (int round = 0; round < testing::small_or(100, 300) && !HasFatalFailure(); ++round) {
     dispatch_dtype<float, half, bfloat16>(
         pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16}), "q", [&]<class TQ>() {
-          dispatch_dtype<float, half, bfloat16>(
-              pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16}), "cache",
-              [&]<class TKV>() { check_random_case<TQ, TKV>(&pool); });
+          dispatch_dtype<float, half, bfloat16, float8_e4m3>(
+              pick({DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat8E4M3}),
+              "cache", [&]<class TKV>() { check_random_case<TQ, TKV>(&pool); });
         });
   }
 }

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -26,6 +28,7 @@ inline CacheShape random_append_shape() {
   shape.layout = pick({PageLayout::kHeadMajor, PageLayout::kTokenMajor,
                        PageLayout::kSeparateKeysAndValues, PageLayout::kPointers});
   shape.wide_indices = pick({false, true});
+  shape.scales = pick({ScalePlace::kInPages, ScalePlace::kOwnPool, ScalePlace::kWholeCache});
   shape.gap = shape.layout == PageLayout::kPointers
                   ? 0
                   : static_cast<int>(pick<int64_t>({0, 0, 8, random_int(0, 3)}));
@@ -48,8 +51,22 @@ struct NewRows {
             extents,
             std::array<int64_t, 3>{token_stride, head_stride, 1}};
   }
-  [[nodiscard]] T at(int64_t t, int64_t h, int64_t d) const {
+  [[nodiscard]] const T& at(int64_t t, int64_t h, int64_t d) const {
     return values[static_cast<size_t>(t * token_stride + h * head_stride + d)];
+  }
+  /// Some heads of zeros, of very small and of large values, and some values that are not finite.
+  void place_special_values() {
+    for (int64_t t = 0; t < extents[0]; ++t) {
+      for (int64_t h = 0; h < extents[1]; ++h) {
+        T* row = &values[static_cast<size_t>(t * token_stride + h * head_stride)];
+        const float factor = pick({1.0f, 1.0f, 0.0f, 1e-7f, 1e-44f, 1e4f});
+        for (int64_t d = 0; d < extents[2]; ++d) row[d] = from_float<T>(factor * to_float(row[d]));
+        constexpr float kNaN = std::numeric_limits<float>::quiet_NaN(),
+                        kInfinity = std::numeric_limits<float>::infinity();
+        if (random_int(0, 3) != 0) continue;
+        row[random_int(0, extents[2] - 1)] = from_float<T>(pick({kNaN, kInfinity, -kInfinity}));
+      }
+    }
   }
 
   int64_t head_stride, token_stride;
@@ -70,6 +87,41 @@ void expect_converted(From from, const To* to) {
   }
 }
 
+/// The head x [head_dim] by the words of kv_init, with a scale of its own or that of the cache.
+template <class From>
+void expect_quantised(const From* x, int64_t head_dim, const float* own_scale, float scale,
+                      const float8_e4m3* codes) {
+  if (own_scale != nullptr) {
+    scale = 0.0f;
+    for (int64_t d = 0; d < head_dim; ++d) {
+      const float magnitude = std::abs(to_float(x[d]));
+      if (magnitude > scale) scale = magnitude;
+    }
+    scale /= 448.0f;
+    if (std::memcmp(own_scale, &scale, sizeof(float)) != 0) {
+      ADD_FAILURE() << "scale " << *own_scale << " instead of " << scale;
+    }
+  }
+  for (int64_t d = 0; d < head_dim; ++d) {
+    const float value = to_float(x[d]);
+    const float8_e4m3 want = !std::isfinite(value) ? float8_e4m3{0x7f}
+                             : scale == 0.0f       ? float8_e4m3{0}
+                                                   : from_float<float8_e4m3>(value / scale);
+    if (codes[d].bits != want.bits) {
+      ADD_FAILURE() << "code " << int{codes[d].bits} << " instead of " << int{want.bits} << " for "
+                    << value << " / " << scale;
+    }
+    if (own_scale == nullptr || std::isinf(scale) || scale < std::numeric_limits<float>::min()) {
+      continue;
+    }
+    // The definition: 3 bits of fraction, or steps of 2^-9.
+    const double error = std::abs(double{scale} * to_float(codes[d]) - double{value});
+    if (!std::isnan(value) && !(error <= std::abs(value) / 15.99 + scale * 0x1p-10)) {
+      ADD_FAILURE() << "error " << error << " of " << value;
+    }
+  }
+}
+
 /// body(From{}, To{}) for every pair of dtypes of new tokens and cache.
 template <class Body>
 void for_each_cache_type(const Body& body) {
@@ -77,6 +129,7 @@ void for_each_cache_type(const Body& body) {
     body(from, float{});
     body(from, half{});
     body(from, bfloat16{});
+    body(from, float8_e4m3{});
   };
   each(float{});
   each(half{});
@@ -121,6 +174,57 @@ struct AppendLengths {
   }
 };
 
+/// What of a cache a test has found written.
+template <class T>
+struct WrittenParts {
+  explicit WrittenParts(PagedCache<T>& cache)
+      : cache(cache), memory(cache.memory().size()), scales(cache.scale_memory().size()) {}
+
+  void add_row(const T* row, int64_t n) {
+    const auto at = memory.begin() + (row - cache.memory().data());
+    std::fill(at, at + n, true);
+  }
+  void add_scale(const float* scale) {
+    if (cache.shape().scales == ScalePlace::kOwnPool) {
+      scales[size_t(scale - cache.scale_memory().data())] = true;
+    } else {
+      add_row(reinterpret_cast<const T*>(scale), sizeof(float));
+    }
+  }
+  /// The rest is as it was.
+  void expect_nothing_else() const {
+    for (size_t i = 0; i < memory.size(); ++i) {
+      if (!memory[i] && !cache.memory().untouched(i)) FAIL() << "element " << i;
+    }
+    for (size_t i = 0; i < scales.size(); ++i) {
+      if (!scales[i] && !cache.scale_memory().untouched(i)) FAIL() << "scale " << i;
+    }
+    ASSERT_TRUE(cache.memory().guards_intact() && cache.scale_memory().guards_intact());
+  }
+
+  PagedCache<T>& cache;
+  std::vector<bool> memory, scales;
+};
+
+/// Head h of token t, where it lies in the cache.
+template <class From, class To>
+void expect_stored(const NewRows<From>& rows, bool is_value, int64_t t, int64_t h, int64_t seq,
+                   int64_t position, WrittenParts<To>& written) {
+  PagedCache<To>& cache = written.cache;
+  const int64_t head_dim = cache.shape().head_dim;
+  const To* to = is_value ? cache.value(seq, position, h) : cache.key(seq, position, h);
+  written.add_row(to, head_dim);
+  if constexpr (std::is_same_v<To, float8_e4m3>) {
+    const bool has_own = cache.shape().scales != ScalePlace::kWholeCache;
+    const float* own = has_own ? cache.scale(is_value, seq, position, h) : nullptr;
+    if (has_own) written.add_scale(own);
+    const float scale = is_value ? PagedCache<To>::kScaleOfValues : PagedCache<To>::kScaleOfKeys;
+    expect_quantised(&rows.at(t, h, 0), head_dim, own, scale, to);
+  } else {
+    for (int64_t d = 0; d < head_dim; ++d) expect_converted(rows.at(t, h, d), to + d);
+  }
+}
+
 /// Stores random tokens at the tail of random sequences and looks at every element of the cache.
 template <class From, class To>
 void check_kv_init(bool append, const ExecContext& ctx, Mirror& mirror) {
@@ -129,6 +233,10 @@ void check_kv_init(bool append, const ExecContext& ctx, Mirror& mirror) {
   PagedCache<To> cache(shape, lengths.kv_lens);
   NewRows<From> k(lengths.num_tokens, shape.num_kv_heads, shape.head_dim);
   NewRows<From> v(lengths.num_tokens, shape.num_kv_heads, shape.head_dim);
+  if (std::is_same_v<To, float8_e4m3> && random_int(0, 1) == 0) {
+    k.place_special_values();
+    v.place_special_values();
+  }
   const auto [kv, table] = cache.on(mirror);
   const ConstTensorView keys = mirror(ConstTensorView(k.view()));
   const ConstTensorView values = mirror(ConstTensorView(v.view()));
@@ -139,22 +247,14 @@ void check_kv_init(bool append, const ExecContext& ctx, Mirror& mirror) {
   }
   mirror.back();
 
-  std::vector<bool> written(cache.memory().size(), false);
+  WrittenParts<To> written(cache);
   lengths.for_each([&](int64_t i, int64_t position, int64_t t) {
     for (int64_t h = 0; h < shape.num_kv_heads; ++h) {
-      const To *key = cache.key(i, position, h), *value = cache.value(i, position, h);
-      for (int64_t d = 0; d < shape.head_dim; ++d) {
-        expect_converted(k.at(t, h, d), key + d);
-        expect_converted(v.at(t, h, d), value + d);
-        written[size_t(key + d - cache.memory().data())] = true;
-        written[size_t(value + d - cache.memory().data())] = true;
-      }
+      expect_stored(k, false, t, h, i, position, written);
+      expect_stored(v, true, t, h, i, position, written);
     }
   });
-  for (size_t i = 0; i < written.size(); ++i) {
-    if (!written[i] && !cache.memory().untouched(i)) FAIL() << "element " << i;
-  }
-  ASSERT_TRUE(cache.memory().guards_intact());
+  written.expect_nothing_else();
 }
 
 /// rope_kv_append against rope and kv_init of the same device: the same bits in q and in the whole
@@ -198,8 +298,11 @@ void check_rope_kv_append(bool append, const ExecContext& ctx, Mirror& mirror) {
             mirror(ConstTensorView(v.view())), mirror(lengths.starts()));
     mirror.back();
   }
+  PoisonedBuffer<float>& scales = cache.scale_memory();
   const std::vector<To> want(memory.data(), memory.data() + memory.size());
+  const std::vector<float> want_scales(scales.data(), scales.data() + scales.size());
   std::memset(memory.data(), 0xFF, memory.size() * sizeof(To));
+  std::memset(scales.data(), 0xFF, scales.size() * sizeof(float));
 
   NewRows<From> got_q = q;
   {
@@ -211,7 +314,8 @@ void check_rope_kv_append(bool append, const ExecContext& ctx, Mirror& mirror) {
     mirror.back();
   }
   EXPECT_TRUE(same_bits<To>({memory.data(), memory.size()}, want));
-  EXPECT_TRUE(memory.guards_intact());
+  EXPECT_TRUE(same_bits<float>({scales.data(), scales.size()}, want_scales));
+  EXPECT_TRUE(memory.guards_intact() && scales.guards_intact());
   NewRows<From> want_q = q;
   lengths.for_each([&](int64_t, int64_t, int64_t t) {
     if (!has_q) return;

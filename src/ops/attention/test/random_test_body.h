@@ -32,10 +32,10 @@ struct AttentionCase {
 inline std::ostream& operator<<(std::ostream& os, const AttentionCase& c) {
   os << "heads " << c.cache.num_kv_heads << " x " << c.group_size << " head_dim "
      << c.cache.head_dim << " page_size " << c.cache.page_size << " layout "
-     << static_cast<int>(c.cache.layout) << (c.decode ? " decode" : " prefill") << " causal "
-     << c.options.causal << " window " << c.options.window_left << " cap "
-     << c.options.logits_soft_cap << " rope " << c.options.rope.has_value() << " gap "
-     << c.cache.gap << " q_gap " << c.q_gap << " q/kv";
+     << static_cast<int>(c.cache.layout) << " scales " << static_cast<int>(c.cache.scales)
+     << (c.decode ? " decode" : " prefill") << " causal " << c.options.causal << " window "
+     << c.options.window_left << " cap " << c.options.logits_soft_cap << " rope "
+     << c.options.rope.has_value() << " gap " << c.cache.gap << " q_gap " << c.q_gap << " q/kv";
   for (size_t i = 0; i < c.q_lens.size(); ++i) {
     os << " " << c.q_lens[i] << "/" << c.kv_lens[i];
     if (!c.has_tree.empty() && c.has_tree[i]) os << " tree";
@@ -80,6 +80,7 @@ inline CacheShape random_cache_shape(const AttentionLimits& limits) {
   shape.layout = pick({PageLayout::kHeadMajor, PageLayout::kTokenMajor,
                        PageLayout::kSeparateKeysAndValues, PageLayout::kPointers});
   shape.wide_indices = pick({false, true});
+  shape.scales = pick({ScalePlace::kInPages, ScalePlace::kOwnPool, ScalePlace::kWholeCache});
   if (shape.layout != PageLayout::kPointers) {
     shape.gap = static_cast<int>(limits.any_head_dim ? random_int(0, 3) : pick({0, 0, 8}));
   }
@@ -144,7 +145,8 @@ class AttentionCheck {
       const auto k = random_normal<TKV>(static_cast<size_t>(c.kv_lens[i] * kv_row));
       const auto v = random_normal<TKV>(static_cast<size_t>(c.kv_lens[i] * kv_row));
       cache_.fill(static_cast<int64_t>(i), k, v);
-      reference_sequence(static_cast<int64_t>(i), to_double(k), to_double(v));
+      reference_sequence(static_cast<int64_t>(i), cache_.values_of(k, false),
+                         cache_.values_of(v, true));
     }
   }
 
