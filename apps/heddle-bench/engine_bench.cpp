@@ -274,9 +274,9 @@ class EngineBench {
 
   [[nodiscard]] int64_t bytes_of_step(const RowsAndAdapters& rows, int64_t context) const {
     const ModelInfo& model = engine_.model();
-    const int64_t kv_size = engine_.options().kv_type == name(DType::kFloat32) ? 4 : 2;
-    const int64_t kv =
-        2 * model.num_layers * model.num_kv_heads * model.head_dim * kv_size * context;
+    const EngineOptions& options = engine_.options();
+    const int64_t page_bytes = options.kv_memory / engine_.load().num_pages;
+    const int64_t kv = page_bytes / options.page_size * context;
     return weight_bytes_of_step(model) + rows.num_rows * kv +
            rows.num_adapters * synthetic_adapter_bytes(model, options_.rank);
   }

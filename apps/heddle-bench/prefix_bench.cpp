@@ -42,9 +42,12 @@ int64_t token_bytes(const BenchOptions& options) {
   const model::MadeModel model(config_of_shape(options.shape), 0,
                                load_options_of(engine).weights.value_or(WeightType::kBF16));
   const model::DecoderConfig& config = model.config();
-  const bool is_wide = device_of(engine).type == DeviceType::kCpu &&
-                       (engine.kv_type.empty() || engine.kv_type == name(DType::kFloat32));
-  return (is_wide ? 4 : 2) * 2 * config.num_layers * config.num_kv_heads * config.head_dim;
+  const bool on_cpu = device_of(engine).type == DeviceType::kCpu;
+  const DType usual = on_cpu ? DType::kFloat32 : DType::kBFloat16;
+  const DType dtype = engine.kv_type.empty() ? usual : kv_type_of(engine.kv_type);
+  return KvCache::Shape{static_cast<int>(config.num_layers), static_cast<int>(config.num_kv_heads),
+                        1, static_cast<int>(config.head_dim), dtype}
+      .page_bytes();
 }
 
 }  // namespace

@@ -191,7 +191,8 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
       "--kv-type", [&engine](const std::string& text) { engine.kv_type = unless_auto(text); },
       kAuto, "TYPE",
       "Type of the KV cache: f32 (on the CPU), or f16 or bf16, which take half the memory and "
-      "round; auto: f32, on a GPU the type of the activations");
+      "round, or fp8 in a little over a quarter, which rounds to 3 bits of fraction; auto: f32, on "
+      "a GPU the type of the activations");
   add_size("--adapter-memory", engine.adapter_memory,
            "Memory for all adapters, such as 1G; auto: with --adapters a quarter of the free "
            "memory, otherwise no limit. Those of --adapters are evicted for one another");

@@ -110,14 +110,21 @@ heddle_status heddle_gelu_and_mul(heddle_context* context, DLTensor* y, const DL
 
 /* Where the keys and values of one layer lie: two views of a pool, k and v [num_pages,
  * num_kv_heads, page_size, head_dim] of equal strides; or pages by address (k and v are NULL), each
- * [num_layers, 2, num_kv_heads, page_size, head_dim]. */
+ * [num_layers, 2, num_kv_heads, page_size, head_dim].
+ * A cache of f8e4m3 has scales: of a pool k_scales and v_scales [num_pages, num_kv_heads,
+ * page_size] f32 of equal strides; of pages by address after their codes, [num_layers, 2,
+ * num_kv_heads, page_size] f32 from the next multiple of 16 bytes on; of either k_scale and
+ * v_scale, above 0, for all tokens instead. */
 typedef struct heddle_paged_kv {
   DLTensor* k;
   DLTensor* v;
   DLDataType dtype; /* this and what follows: of pages by address */
   int32_t num_layers, layer_idx, num_kv_heads, page_size, head_dim;
+  DLTensor* k_scales; /* this and what follows: of f8e4m3 */
+  DLTensor* v_scales;
+  float k_scale, v_scale; /* 0: each token has its own */
 } heddle_paged_kv;
-/* k and v NULL, f32, one layer, all else 0. */
+/* Tensors NULL, f32, one layer, all else 0. */
 void heddle_paged_kv_init(heddle_paged_kv* cache);
 
 /* Which pages each sequence uses. */

@@ -80,7 +80,7 @@ typedef struct heddle_engine_options {
   bool kv_disk_salted;        /* false; true: pages of requests with a salt go there, too */
   heddle_string admit;        /* {NULL, 0}: "now"; "longest": no request is ever parked */
   heddle_string fairness;     /* {NULL, 0}: "off"; "adapter", "tenant": who shares the engine */
-  heddle_string kv_type;      /* {NULL, 0}: "f32", on a GPU as activations; "f16", "bf16" */
+  heddle_string kv_type;      /* {NULL, 0}: "f32", on a GPU as activations; "f16", "bf16", "fp8" */
   heddle_string weights;      /* {NULL, 0}: as they are stored; "q8_0", ...: packed when loaded */
   /* {NULL, 0}: none; a folder of adapters that are found by name when a request first names them */
   heddle_string adapter_dir;

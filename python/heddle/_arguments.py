@@ -108,6 +108,8 @@ class PagedKv(NamedTuple):
 
     k_pages: Array | None = None
     v_pages: Array | None = None
+    k_scales: Array | float | None = None
+    v_scales: Array | float | None = None
     dtype: str | None = None
     num_layers: int = 1
     layer_idx: int = 0
@@ -116,15 +118,26 @@ class PagedKv(NamedTuple):
     head_dim: int = 0
 
     @classmethod
-    def from_pool(cls, k_pages: Array, v_pages: Array) -> PagedKv:
+    def from_pool(
+        cls,
+        k_pages: Array,
+        v_pages: Array,
+        k_scales: Array | float | None = None,
+        v_scales: Array | float | None = None,
+    ) -> PagedKv:
         """Pages that are numbered by their place in a pool.
 
         Args:
-            k_pages: [num_pages, num_kv_heads, page_size, head_dim] f32|f16|bf16; permute the axes
-                of a view for token-major pages, narrow a larger tensor for one layer.
+            k_pages: [num_pages, num_kv_heads, page_size, head_dim] f32|f16|bf16|float8_e4m3fn;
+                permute the axes of a view for token-major pages, narrow a larger tensor for one
+                layer.
             v_pages: The same for values, with equal strides.
+            k_scales: Of float8_e4m3fn alone, whose elements are codes to be multiplied by a scale:
+                [num_pages, num_kv_heads, page_size] f32, which calls that store tokens write; or a
+                number for all tokens.
+            v_scales: The same for values, with equal strides.
         """
-        return cls(k_pages, v_pages)
+        return cls(k_pages, v_pages, k_scales, v_scales)
 
     @classmethod
     def from_pointers(
@@ -135,20 +148,27 @@ class PagedKv(NamedTuple):
         num_kv_heads: int,
         page_size: int,
         head_dim: int,
+        k_scale: float | None = None,
+        v_scale: float | None = None,
     ) -> PagedKv:
         """Pages of their own addresses, which the page table holds, on the device of the call.
 
         Each is [num_layers, 2, num_kv_heads, page_size, head_dim] without gaps, keys before values.
+        In "f8e4m3" the scales of all layers follow, [num_layers, 2, num_kv_heads, page_size] f32
+        from the next multiple of 16 bytes on, unless two numbers are given.
 
         Args:
-            dtype: "f32", "f16" or "bf16".
+            dtype: "f32", "f16", "bf16" or "f8e4m3".
             num_layers: Layers of a page.
             layer_idx: The layer of the calls.
             num_kv_heads: Heads of keys and values.
             page_size: Tokens of a page.
             head_dim: Elements of a head.
+            k_scale: Of "f8e4m3" alone: the scale of all keys.
+            v_scale: That of all values.
         """
-        return cls(None, None, dtype, num_layers, layer_idx, num_kv_heads, page_size, head_dim)
+        sizes = num_layers, layer_idx, num_kv_heads, page_size, head_dim
+        return cls(None, None, k_scale, v_scale, dtype, *sizes)
 
     def __repr__(self) -> str:
         return _repr(self)

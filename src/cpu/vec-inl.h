@@ -1,5 +1,5 @@
-// Loads and stores of f32 vectors from and to f32, f16, bf16 and f8e4m3 memory, for files that Highway
-// compiles once per target. Include inside such a file, after hwy/highway.h.
+// Loads and stores of f32 vectors from and to f32, f16, bf16 and f8e4m3 memory, for files that
+// Highway compiles once per target. Include inside such a file, after hwy/highway.h.
 
 #if defined(HEDDLE_CPU_VEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HEDDLE_CPU_VEC_INL_H_
@@ -59,25 +59,28 @@ HWY_INLINE hn::Vec<D> load_f32(D d, const half* HWY_RESTRICT p) {
   return widen_f16(d, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p)));
 }
 
+/// What load_codes() returns is to be multiplied by.
+inline constexpr float kCodeFactor = HWY_TARGET <= HWY_AVX2 ? 256.0f : 1.0f;
+
+/// Lanes(d) values of f8e4m3, divided by kCodeFactor.
 template <class D>
-HWY_INLINE hn::Vec<D> load_f32(D d, const float8_e4m3* HWY_RESTRICT p) {
+HWY_INLINE hn::Vec<D> load_codes(D d, const float8_e4m3* HWY_RESTRICT p) {
   const hn::Rebind<int8_t, D> d8;
-  const auto codes = hn::LoadU(d8, reinterpret_cast<const int8_t*>(p));
+  const hn::Rebind<int16_t, D> d16;
+  const auto codes = hn::PromoteTo(d16, hn::LoadU(d8, reinterpret_cast<const int8_t*>(p)));
 #if HWY_TARGET <= HWY_AVX2
-  // As f16, whose exponent has the same place but one bit more: 2^-8 of the value. f16 has its
-  // subnormals without the time that those of f32 take.
-  const hn::Rebind<int16_t, D> d16;
+  // The bits of f16, which has one more of exponent: that is 2^-8 of the value. Its subnormals take
+  // no longer than other numbers, unlike those of f32. At first bits 15 and 14 are the sign; bit 14
+  // has to be 0, or 1 for NaN, whose magnitude is all ones: there 1 more changes it.
   const hn::Rebind<hwy::float16_t, D> df16;
-  const auto wide = hn::ShiftLeft<7>(hn::PromoteTo(d16, codes));  // the sign twice, at the top
-  const auto magnitude = hn::And(wide, hn::Set(d16, 0x3f80));
-  const auto is_nan = hn::VecFromMask(d16, hn::Eq(magnitude, hn::Set(d16, 0x3f80)));
-  const auto number = hn::Or(hn::And(wide, hn::Set(d16, static_cast<int16_t>(0xbf80))),
-                             hn::And(is_nan, hn::Set(d16, 0x7e00)));
-  return hn::Mul(hn::PromoteTo(d, hn::BitCast(df16, number)), hn::Set(d, 256.0f));
+  const auto wide = hn::ShiftLeft<7>(codes);
+  const auto carry = hn::Xor(wide, hn::Add(wide, hn::Set(d16, 0x80)));
+  const auto all_but_14 = hn::Set(d16, static_cast<int16_t>(0xbfff));
+  const auto number = hn::Or(hn::And(all_but_14, wide), hn::AndNot(all_but_14, carry));
+  return hn::PromoteTo(d, hn::BitCast(df16, number));
 #else
-  const hn::Rebind<int16_t, D> d16;
   const hn::Rebind<int32_t, D> d32;
-  const auto wide = hn::PromoteTo(d32, hn::PromoteTo(d16, codes));
+  const auto wide = hn::PromoteTo(d32, codes);
   const auto sign = hn::And(wide, hn::Set(d32, static_cast<int32_t>(0x80000000u)));
   const auto magnitude = hn::And(wide, hn::Set(d32, 0x7f));
   const auto bits = hn::Add(hn::ShiftLeft<20>(magnitude), hn::Set(d32, 120 << 23));

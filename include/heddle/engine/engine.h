@@ -39,7 +39,8 @@ struct EngineOptions {
   /// Bytes that the KV cache may take, at least those of a page; what max_batch full contexts need
   /// is enough, and more is not used. 0: half of the device's memory that is available when the
   /// weights are loaded. Rows wait while their pages are in use by others. A page takes 2 page_size
-  /// num_layers num_kv_heads head_dim numbers of kv_type.
+  /// num_layers num_kv_heads head_dim numbers of kv_type; of "fp8", bytes, and 2 page_size
+  /// num_layers num_kv_heads scales of 4 bytes.
   int64_t kv_memory = 0;
   /// Whether a request takes the keys and values of tokens that an earlier one began with, which
   /// then are not computed again (docs/prefix_cache.md). No bit of an answer depends on it.
@@ -71,8 +72,8 @@ struct EngineOptions {
   std::string fairness{};
   /// Type in which keys and values are kept: on the CPU "f32" (empty), or "f16" or "bf16", to which
   /// they are rounded when they are stored (docs/engine.md); in f16 what is above 65504 becomes
-  /// infinite. On a GPU the type in which the model's products are read and written, "f16" or
-  /// "bf16"; empty: that one.
+  /// infinite. "fp8": f8e4m3 with an f32 scale for each token and kv head. On a GPU the type in
+  /// which the model's products are read and written, "f16" or "bf16"; empty: that one.
   std::string kv_type{};
   /// Type in which matrices that are stored in f32, f16 or bf16 are packed when the model is
   /// loaded: "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "f16" or "bf16"; empty: as they are stored.

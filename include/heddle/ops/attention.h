@@ -38,7 +38,8 @@ struct AttentionOptions {
 ///   q_indptr [num_seqs + 1]                       i32|i64
 ///   lse      [num_tokens, num_q_heads] f32, or absent: natural log of the sum of exp(s_j); -inf
 ///            where no key is visible
-/// Any group size and page size, head_dim up to 256; q and the cache may have different dtypes.
+/// Any group size and page size, head_dim up to 256; q and the cache may have different dtypes. Of
+/// a cache of f8e4m3 k_j and v_j are scale * code, rounded to f32.
 /// Everything is f32 between the loads and the one rounding of o. A row that sees no key is zeros.
 /// The slots past a sequence's end are never read.
 /// The bits of a row depend on its query, the keys and values it sees and the options alone: not on

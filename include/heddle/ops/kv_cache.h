@@ -19,7 +19,7 @@ namespace heddle {
 /// A cache of f8e4m3 holds codes: an element is its scale times its code. The scale is one f32 for
 /// all of K and one for all of V, or one for each token and kv head: then the scale of key (page,
 /// h, s) is float number
-///   k_scale_offset + h * scale_head_stride + s * scale_slot_stride           (v_scale_offset for V)
+///   k_scale_offset + h * scale_head_stride + s * scale_slot_stride          (v_scale_offset for V)
 /// from scale_pool + page_id * scale_page_stride on, or from address(page) on where scale_pool is
 /// null: scales may lie in the page itself. They begin at multiples of 4 bytes.
 struct PagedKv {
@@ -48,7 +48,7 @@ struct PagedKv {
   /// f32 with equal strides, in tensors of their own or between the codes of the pages.
   [[nodiscard]] static PagedKv from_pool(TensorView k_pages, TensorView v_pages,
                                          TensorView k_scales, TensorView v_scales);
-  /// Of f8e4m3 with one scale for all keys and one for all values, finite and above 0.
+  /// Of f8e4m3 with one scale for all keys and one for all values, above 0 and up to 1e36.
   [[nodiscard]] static PagedKv from_pool(TensorView k_pages, TensorView v_pages, float k_scale,
                                          float v_scale);
 
@@ -59,7 +59,9 @@ struct PagedKv {
   [[nodiscard]] static PagedKv from_pointers(DType dtype, Device device, int num_layers,
                                              int layer_idx, int num_kv_heads, int page_size,
                                              int head_dim);
-  /// Bytes of such a page.
+  /// The same codes with one scale for all keys and one for all values, in place of others.
+  [[nodiscard]] PagedKv with_scales(float k_scale, float v_scale) const;
+  /// Bytes of a page of from_pointers; of f8e4m3 a multiple of 16.
   [[nodiscard]] static int64_t page_bytes(DType dtype, int num_layers, int num_kv_heads,
                                           int page_size, int head_dim);
 };

@@ -100,7 +100,9 @@ ONLY: dict[str, tuple[tuple[Any, ...], str]] = {
 }
 """Accepted at these values, which ask for nothing; others are refused with the sentence."""
 
-_KV_TYPES = {"auto": "", "float16": "f16", "bfloat16": "bf16", "float32": "f32"}
+_KV_TYPES = {
+    "auto": "", "float16": "f16", "bfloat16": "bf16", "float32": "f32", "fp8": "fp8", "fp8_e4m3": "fp8",
+}  # fmt: skip
 _ACTIVATIONS = {
     "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32",
 }  # fmt: skip

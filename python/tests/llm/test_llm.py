@@ -379,7 +379,7 @@ def test_the_type_of_the_kv_cache_is_that_of_the_program(model: str, tmp_path: p
     told = program_answers(model, [{"prompt": "What is a loom?", "max_tokens": 6}], tmp_path, "--kv-type", "bf16")
     with heddle.LLM(model, kv_type="bf16") as made:
         expect_same([made.chat("What is a loom?", max_tokens=6)], told)
-    with pytest.raises(ValueError, match="kv_type is 'int8', expected one of f32, f16, bf16"):
+    with pytest.raises(ValueError, match="kv_type is 'int8', expected one of f32, f16, bf16, fp8"):
         heddle.LLM(model, kv_type="int8")
 
 

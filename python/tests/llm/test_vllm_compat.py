@@ -234,7 +234,7 @@ def test_options_are_those_of_heddle() -> None:
     [
         ({"tensor_parallel_size": 2}, NotImplementedError, "one device"), ({"gpu_memory_utilization": 0.5}, NotImplementedError, "kv_memory"),
         ({"quantization": "awq"}, NotImplementedError, "files"), ({"tokenizer": "other"}, NotImplementedError, "model's own"),
-        ({"dtype": "int8"}, NotImplementedError, "leave it out"), ({"kv_cache_dtype": "fp8"}, NotImplementedError, "expected auto, float16"),
+        ({"dtype": "int8"}, NotImplementedError, "leave it out"), ({"kv_cache_dtype": "fp8_e5m2"}, NotImplementedError, "fp8_e5m2.*expected auto, float16, .*fp8_e4m3"),
         ({"speculative_config": {}}, NotImplementedError, "speculate"), ({"enable_lorra": True}, TypeError, "did you mean enable_lora"),
         ({"n_ctx": 5}, TypeError, "it is max_context here"),
     ],

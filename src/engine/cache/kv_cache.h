@@ -18,7 +18,8 @@ namespace heddle {
 /// reserved at once, and the system commits memory when a page is first written.
 ///
 /// A page is contiguous, [num_layers, 2, num_kv_heads, page_size, head_dim], so that a sequence
-/// of one page touches one page's memory.
+/// of one page touches one page's memory. In f8e4m3 the scales of its tokens follow, in the same
+/// page: see PagedKv::from_pointers.
 class KvCache {
  public:
   struct Shape {
@@ -36,14 +37,16 @@ class KvCache {
   [[nodiscard]] std::span<const model::LayerCache> layers() const { return layers_; }
 
  private:
-  [[nodiscard]] PagedKv layer(int layer_idx) const;
+  [[nodiscard]] PagedKv layer(const Shape& shape, int layer_idx) const;
 
-  DeviceTensor pages_;
+  DeviceTensor pages_;  // [num_pages, page_bytes] u8
   std::vector<model::LayerCache> layers_;
 };
 
-/// The type of a cache's elements: "f32", "f16", "bf16". Throws Error for other names.
+/// The type of a cache's elements: "f32", "f16", "bf16", "fp8". Throws Error for other names.
 [[nodiscard]] DType kv_type_of(const std::string& name);
+/// Its name back: that of the dtype, "fp8" for f8e4m3.
+[[nodiscard]] const char* kv_type_name(DType dtype);
 
 /// Pages of a cache of at most `kv_memory` bytes, and no more than `max_pages`. Throws Error where
 /// the bytes do not hold a single page. kv_memory 0: half of the `available` bytes, and at least

@@ -61,7 +61,7 @@ struct Engine::State {
         queue(runner.pages(), queue_rules(), &adapters, shares_prefixes() ? &prefixes : nullptr,
               stored.shelf()),
         steps{StepInFlight(options.max_batch), StepInFlight(options.max_batch)} {
-    options.kv_type = name(runner.kv_dtype());
+    options.kv_type = kv_type_name(runner.kv_dtype());
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
     if (finds_adapters(options)) {
       options.adapter_memory = adapters.tiers().limits().memory_bytes;

@@ -54,10 +54,12 @@ void print_model_memory(std::ostream& out, const std::string& path) {
     const KvCache::Shape token{static_cast<int>(config.num_layers),
                                static_cast<int>(config.num_kv_heads), 1,
                                static_cast<int>(config.head_dim)};
+    KvCache::Shape in_fp8 = token;
+    in_fp8.dtype = DType::kFloat8E4M3;
     out << "  weights " << weight_bytes(files->weights()) << " bytes\n"
-        << "  KV cache " << token.page_bytes() << " bytes a token in f32, "
-        << token.page_bytes() * config.context_length << " for " << config.context_length
-        << " tokens, the longest row\n"
+        << "  KV cache " << token.page_bytes() << " bytes a token in f32 (" << in_fp8.page_bytes()
+        << " in fp8), " << token.page_bytes() * config.context_length << " for "
+        << config.context_length << " tokens, the longest row\n"
         << "  adapter of rank " << kRank << " on all linear layers in f16 or bf16 "
         << kRank * adapter_bytes(config.dims()) << " bytes\n";
   } catch (const Error& error) {

@@ -58,13 +58,18 @@ model::StepLimits step_limits(const Limits& limits, const PagePool& pages) {
               Sampler::staged_bytes(limits.max_batch) + ValueRows::staged_bytes(limits.max_batch)};
 }
 
+/// On a GPU keys and values are read in the type of the products.
+void check_kv_type(Device device, DType kv_type, DType activations) {
+  HEDDLE_CHECK(device.type == DeviceType::kCpu || kv_type == activations, "kv_type is ",
+               kv_type_name(kv_type), ", but this model on ", device, " needs ", activations,
+               "; device cpu (--device cpu) takes any type");
+}
+
 KvCache::Shape kv_shape(Device device, const model::Decoder& model, const Limits& limits) {
   const model::DecoderConfig& config = model.config();
   const DType activations = model.weights().activations;
   const DType dtype = limits.kv_dtype.value_or(activations);
-  HEDDLE_CHECK(device.type == DeviceType::kCpu || dtype == activations, "kv_type is ", dtype,
-               ", but this model on ", device, " needs ", activations,
-               "; device cpu (--device cpu) takes any type");
+  check_kv_type(device, dtype, activations);
   return {static_cast<int>(config.num_layers), static_cast<int>(config.num_kv_heads),
           limits.page_size, static_cast<int>(config.head_dim), dtype};
 }

@@ -23,6 +23,7 @@ class HostPrefixes : public ::testing::Test {
 
   Engine engine_with(EngineOptions options) {
     options.page_size = 4;
+    options.kv_type = kv_type;
     options.model_path = model.path();
     options.num_threads = 2;
     options.device = testing::test_device();
@@ -68,6 +69,7 @@ class HostPrefixes : public ::testing::Test {
   testing::TinyAdapter a{base, 3, {llama::kQ, llama::kV, llama::kDown}};
   testing::TinyModel model{base};
   std::vector<std::string> warnings;
+  const std::string kv_type = testing::any_kv_type();
 
  private:
   std::optional<Engine> cold_;

@@ -22,6 +22,7 @@ class EnginePrefixes : public ::testing::Test {
  protected:
   Engine engine_with(EngineOptions options) {
     if (options.page_size == 16) options.page_size = 4;
+    options.kv_type = kv_type;
     Engine made = model.engine(options);
     (void)made.add_adapter("a", a.folder.path().string());
     (void)made.add_adapter("b", b.folder.path().string());
@@ -65,6 +66,7 @@ class EnginePrefixes : public ::testing::Test {
   testing::TinyAdapter called{
       base, 2, {llama::kK, llama::kV}, DType::kFloat32, R"(, "alora_invocation_tokens": [7, 8])"};
   testing::TinyModel model{base};
+  const std::string kv_type = testing::any_kv_type();
   Engine cold = cold_engine();
 };
 

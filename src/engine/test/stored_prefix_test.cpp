@@ -32,6 +32,7 @@ class StoredPrefixes : public ::testing::TestWithParam<bool> {
   static bool is_as_on_gpu() { return GetParam(); }
   Engine engine_with(EngineOptions options) {
     options.page_size = 4;
+    if (options.kv_type.empty()) options.kv_type = kv_type;
     options.model_path = model.path();
     options.num_threads = 2;
     options.device = testing::test_device();
@@ -70,6 +71,7 @@ class StoredPrefixes : public ::testing::TestWithParam<bool> {
   testing::TinyAdapter a{base, 3, {llama::kQ, llama::kV, llama::kDown}};
   testing::TinyModel model{base};
   testing::TempFolder folder;
+  const std::string kv_type = testing::any_kv_type();
   std::vector<std::string> warnings;
 
  private:
@@ -202,11 +204,11 @@ TEST_P(StoredPrefixes, AResetForgetsTheFolderToo) {
 TEST_P(StoredPrefixes, WhatOtherEnginesHaveComputedIsNotTaken) {
   if (!testing::is_on_cpu()) GTEST_SKIP() << "a GPU's cache has the type of the activations";
   const Request request = request_of(testing::random_tokens(20));
-  for (const char* kv_type : {"f16", "bf16"}) {
+  for (const char* kv_type : {"f16", "bf16", "fp8"}) {
     Engine engine = stored_engine({.kv_type = kv_type});
     EXPECT_EQ(testing::run_all(engine, {request}).front().cached_tokens, 0);
   }
-  ASSERT_EQ(warnings.size(), 1u);
+  ASSERT_EQ(warnings.size(), 2u);
   EXPECT_NE(warnings[0].find("was made with kv_type f16, this engine has bf16"), std::string::npos)
       << warnings[0];
 }

@@ -12,9 +12,13 @@
 #include "engine/test/engine_cases.h"
 #include "engine/test/test_device.h"
 #include "model/test/llama_file.h"
+#include "random.h"
 #include "temp_folder.h"
 
 namespace heddle::testing {
+
+/// A type of the KV cache that changes no promise about bits.
+inline std::string any_kv_type() { return is_on_cpu() && random_int(0, 1) == 0 ? "fp8" : ""; }
 
 /// A Llama of a test in a file of its own, and engines that run it.
 class TinyModel {

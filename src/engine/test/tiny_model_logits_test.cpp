@@ -65,7 +65,8 @@ TEST(TinyModelLogits, KeysAndValuesAreRoundedToTheTypeOfTheCache) {
   const std::vector<int32_t> tokens = testing::random_tokens(29);
   const testing::TinyModel file(model);
   for (const auto& [name, dtype, bound] :
-       {std::tuple("f16", DType::kFloat16, 2e-3), std::tuple("bf16", DType::kBFloat16, 2e-2)}) {
+       {std::tuple("f16", DType::kFloat16, 2e-3), std::tuple("bf16", DType::kBFloat16, 2e-2),
+        std::tuple("fp8", DType::kFloat8E4M3, 0.2)}) {
     Llama rounded = model;
     rounded.kv_dtype = dtype;
     std::vector<float> logits;
@@ -83,8 +84,8 @@ TEST(TinyModelLogits, KeysAndValuesAreRoundedToTheTypeOfTheCache) {
 
 TEST(TinyModelLogits, AnotherTypeOfTheCacheIsRefusedWithTheNames) {
   const testing::TinyModel file(random_llama(testing::tiny_config(), false));
-  for (const std::string name : {"F16", "f64", "q8_0"}) {
-    const std::string says = "kv_type is '" + name + "', expected one of f32, f16, bf16";
+  for (const std::string name : {"F16", "f64", "q8_0", "fp8_e5m2"}) {
+    const std::string says = "kv_type is '" + name + "', expected one of f32, f16, bf16, fp8";
     testing::expect_invalid({says.c_str()}, [&] { (void)file.engine({.kv_type = name}); });
   }
 }

@@ -26,7 +26,7 @@ struct Llama {
   Values output_bias;   // empty: none
   Values rope_factors;  // frequency d is divided by factor d; empty: by 1
   std::vector<Layer> layers;
-  DType kv_dtype = DType::kFloat32;  // f16, bf16: keys and values are rounded to it
+  DType kv_dtype = DType::kFloat32;  // f16, bf16, f8e4m3: keys and values are rounded to it
 };
 
 /// Each part of as many elements as the weight has.
@@ -70,8 +70,25 @@ inline void rotate(Values& heads, int64_t head_dim, const RopeParams& rope, cons
   }
 }
 
+/// As a cache of f8e4m3 holds it: codes times the scale of a head.
+inline void quantise_head(double* head, int64_t head_dim) {
+  float scale = 0;
+  for (int64_t d = 0; d < head_dim; ++d) {
+    scale = std::max(scale, std::abs(static_cast<float>(head[d])) / 448.0f);
+  }
+  for (int64_t d = 0; d < head_dim && scale > 0; ++d) {
+    const auto code = from_float<float8_e4m3>(static_cast<float>(head[d]) / scale);
+    head[d] = double{scale} * double{to_float(code)};
+  }
+}
+
 /// As a cache of this type holds them; f32 stands for what is not rounded.
-inline Values rounded(Values values, DType dtype) {
+inline Values rounded(Values values, DType dtype, int64_t head_dim) {
+  if (dtype == DType::kFloat8E4M3) {
+    for (size_t h = 0; h < values.size(); h += size_t(head_dim)) {
+      quantise_head(&values[h], head_dim);
+    }
+  }
   for (double& value : values) {
     const auto x = static_cast<float>(value);
     if (dtype == DType::kFloat16) value = double{to_float(from_float<half>(x))};
@@ -157,8 +174,8 @@ inline std::vector<Values> hidden_states(const std::vector<const Llama*>& models
         rotate(*heads, c.head_dim, c.rotations[static_cast<size_t>(rotation)].params,
                m.rope_factors, static_cast<int64_t>(t));
       }
-      keys[l].push_back(rounded(k, m.kv_dtype));
-      values[l].push_back(rounded(project(llama::kV, in), m.kv_dtype));
+      keys[l].push_back(rounded(k, m.kv_dtype, c.head_dim));
+      values[l].push_back(rounded(project(llama::kV, in), m.kv_dtype, c.head_dim));
       add(project(llama::kO, attend(c, l, q, keys[l], values[l])), layer.attention_post_norm);
       const Values mlp_in = c.norm_before ? normed(c, x, layer.mlp_norm) : x;
       Values gate = project(llama::kGate, mlp_in);

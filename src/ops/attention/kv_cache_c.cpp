@@ -20,7 +20,11 @@ void heddle_paged_kv_init(heddle_paged_kv* cache) {
             .layer_idx = 0,
             .num_kv_heads = 0,
             .page_size = 0,
-            .head_dim = 0};
+            .head_dim = 0,
+            .k_scales = nullptr,
+            .v_scales = nullptr,
+            .k_scale = 0.0f,
+            .v_scale = 0.0f};
 }
 
 heddle_status heddle_kv_init(heddle_context* context, const heddle_paged_kv* cache,

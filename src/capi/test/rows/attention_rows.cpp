@@ -27,6 +27,40 @@ auto cache_of(CallTensor::Use use) {
       in<half>("cache.k", {4, 2, 4, 16}).used_as(use),
       in<half>("cache.v", {4, 2, 4, 16}).used_as(use));
 }
+/// A cache of f8e4m3, with tensors of scales or with two numbers.
+auto cache_with_scales() {
+  return made(
+      [](auto*, DLTensor* k, DLTensor* v, DLTensor* k_scales, DLTensor* v_scales) {
+        heddle_paged_kv cache;
+        heddle_paged_kv_init(&cache);
+        cache.k = k;
+        cache.v = v;
+        cache.k_scales = k_scales;
+        cache.v_scales = v_scales;
+        return cache;
+      },
+      [](auto&, TensorView k, TensorView v, TensorView k_scales, TensorView v_scales) {
+        return PagedKv::from_pool(k, v, k_scales, v_scales);
+      },
+      in_place<float8_e4m3>("cache.k", {4, 2, 4, 16}),
+      in_place<float8_e4m3>("cache.v", {4, 2, 4, 16}), in_place<float>("cache.k_scales", {4, 2, 4}),
+      in_place<float>("cache.v_scales", {4, 2, 4}));
+}
+auto cache_with_two_scales() {
+  return made(
+      [](auto*, DLTensor* k, DLTensor* v) {
+        heddle_paged_kv cache;
+        heddle_paged_kv_init(&cache);
+        cache.k = k;
+        cache.v = v;
+        cache.k_scale = 0.5f;
+        cache.v_scale = 0.25f;
+        return cache;
+      },
+      [](auto&, TensorView k, TensorView v) { return PagedKv::from_pool(k, v, 0.5f, 0.25f); },
+      in_place<float8_e4m3>("cache.k", {4, 2, 4, 16}),
+      in_place<float8_e4m3>("cache.v", {4, 2, 4, 16}));
+}
 auto table_of(const CallTensor& pages) {
   return fields<heddle_page_table, PageTable>(in<int32_t>("page_indptr", {3}, {0, 2, 3}), pages,
                                               in<int64_t>("last_page_len", {2}, {1, 3}));
@@ -45,6 +79,9 @@ std::vector<Row> kv_cache_rows() {
               .refuses<0>("cache is NULL", nullptr)
               .refuses<1>("table is NULL", nullptr),
           row("kv_append", heddle_kv_append, kv_append, cache, table, k1, v1),
+          row("kv_append, scales", heddle_kv_append, kv_append, cache_with_scales(), table, k1, v1),
+          row("kv_append, two scales", heddle_kv_append, kv_append, cache_with_two_scales(), table,
+              k1, v1),
           row("rope_kv_append", heddle_rope_kv_append, rope_kv_append,
               in_place<half>("q", {8, 4, 16}).optional(), cache, table, k, v, starts.optional(),
               in<int32_t>("positions", {8}, {1, 2, 3, 4, 5, 7, 8, 9}).optional(),
@@ -81,7 +118,8 @@ Row decode_by_address() {
   constexpr int64_t kPageBytes = int64_t{2} * 2 * 2 * 4 * 16 * sizeof(half);
   const auto cache = made(
       [](auto*, DLTensor*) {
-        return heddle_paged_kv{nullptr, nullptr, {kDLFloat, 16, 1}, 2, 1, 2, 4, 16};
+        return heddle_paged_kv{nullptr, nullptr, {kDLFloat, 16, 1}, 2,       1,    2,
+                               4,       16,      nullptr,           nullptr, 0.0f, 0.0f};
       },
       [](auto& ctx, TensorView) {
         return PagedKv::from_pointers(DType::kFloat16, ctx.device, 2, 1, 2, 4, 16);

@@ -332,7 +332,7 @@ TEST_F(CEngine, WrongArgumentsAreNamed) {
   heddle_engine_options_init(&options);
   const std::string unknown_type = "q8_0";
   options.kv_type = c_string(unknown_type);
-  expect_failure("kv_type is 'q8_0', expected one of f32, f16, bf16",
+  expect_failure("kv_type is 'q8_0', expected one of f32, f16, bf16, fp8",
                  heddle_engine_create(&none, c_string(path), &options));
   expect_failure("adapter name \"first\" is given twice",
                  heddle_engine_add_adapter(engine, c_string("first"), c_string(second), false));

@@ -16,6 +16,9 @@ TEST(ChooseNumPages, TakesWhatTheBudgetHolds) {
   KvCache::Shape half_as_large = kShape;
   half_as_large.dtype = DType::kBFloat16;
   EXPECT_EQ(half_as_large.page_bytes(), kPageBytes / 2);
+  KvCache::Shape codes = kShape;
+  codes.dtype = DType::kFloat8E4M3;
+  EXPECT_EQ(codes.page_bytes(), kPageBytes / 4 + 2 * 2 * 3 * 5 * 4) << "a scale of 4 bytes a head";
   EXPECT_EQ(choose_num_pages(kPageBytes, 0, kShape, 100), 1);
   EXPECT_EQ(choose_num_pages(8 * kPageBytes - 1, 0, kShape, 100), 7);
   EXPECT_EQ(choose_num_pages(8 * kPageBytes, 0, kShape, 100), 8);

@@ -1,7 +1,6 @@
 #include "ops/attention/paged/page_validate.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "heddle/core/validate.h"
 
@@ -13,6 +12,7 @@ namespace {
 
 constexpr int64_t kPageAlignment = 16;  // bytes, of pages with addresses on CUDA
 constexpr int64_t kScaleBytes = sizeof(float);
+constexpr float kMaxScale = 1e36f;  // of a whole cache: kernels may multiply it by 256
 
 /// Whether scales lie between the codes of the pages.
 bool has_scales_in_pages(const PagedKv& cache) {
@@ -105,15 +105,15 @@ void check_tree_mask_indptr(const cpu::IndexArray& begin, const cpu::IndexArray&
 
 void check_kv_scales(const PagedKv& cache) {
   if (cache.dtype != DType::kFloat8E4M3) {
-    HEDDLE_CHECK(!cache.has_token_scales, "cache is ", cache.dtype,
-                 ", but has scales, which belong to f8e4m3");
+    HEDDLE_CHECK(!cache.has_token_scales && cache.k_scale == 1.0f && cache.v_scale == 1.0f,
+                 "cache is ", cache.dtype, ", but has scales, which belong to f8e4m3");
     return;
   }
   if (!cache.has_token_scales) {
-    const auto is_scale = [](float x) { return std::isfinite(x) && x > 0.0f; };
+    const auto is_scale = [](float x) { return x > 0.0f && x <= kMaxScale; };
     HEDDLE_CHECK(is_scale(cache.k_scale) && is_scale(cache.v_scale), "cache has k_scale ",
-                 cache.k_scale, " and v_scale ", cache.v_scale,
-                 ", expected finite numbers above 0");
+                 cache.k_scale, " and v_scale ", cache.v_scale, ", expected above 0, up to ",
+                 kMaxScale);
     return;
   }
   const bool has_address = cache.scale_pool != nullptr;

@@ -14,7 +14,7 @@ namespace heddle {
 void check_paged_kv(const ExecContext& ctx, const PagedKv& cache, const PageTable& table,
                     Dim& num_seqs);
 
-/// The scales of a cache of f8e4m3, as far as they can be told without its pages; a cache of another
+/// The scales of a cache of f8e4m3, as far as its pages are not needed for it; a cache of another
 /// dtype has none.
 void check_kv_scales(const PagedKv& cache);
 

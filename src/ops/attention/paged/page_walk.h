@@ -15,8 +15,8 @@ class PageWalk {
 
   /// rows[i] = address of the key at position first + i of sequence seq, for i < count.
   void key_rows(int64_t seq, int64_t kv_head, int64_t first, int64_t count, std::byte** rows) const;
-  /// The same for the keys' scales, in a cache of f8e4m3. Those of the whole cache are at one
-  /// address, for all keys.
+  /// scales[i] = address of the scale of such a key, in a cache of f8e4m3. A scale of the whole
+  /// cache has one address for all keys.
   void key_scales(int64_t seq, int64_t kv_head, int64_t first, int64_t count, float** scales) const;
 
   /// Bytes from a key to the value of the same position and head, and between the heads of a

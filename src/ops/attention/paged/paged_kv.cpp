@@ -8,7 +8,7 @@ namespace heddle {
 
 namespace {
 
-constexpr int64_t kScaleAlignment = 16;  // bytes, of the scales that follow the codes of a page
+constexpr int64_t kScaleAlignment = 16;  // bytes, of the scales that follow the codes, and of pages
 
 int64_t codes_of_layer(int num_kv_heads, int page_size, int head_dim) {
   return int64_t{num_kv_heads} * page_size * head_dim;
@@ -92,11 +92,7 @@ PagedKv PagedKv::from_pool(TensorView k_pages, TensorView v_pages, TensorView k_
 }
 
 PagedKv PagedKv::from_pool(TensorView k_pages, TensorView v_pages, float k_scale, float v_scale) {
-  PagedKv cache = pool_of(k_pages, v_pages, {DType::kFloat8E4M3});
-  cache.k_scale = k_scale;
-  cache.v_scale = v_scale;
-  check_kv_scales(cache);
-  return cache;
+  return pool_of(k_pages, v_pages, {DType::kFloat8E4M3}).with_scales(k_scale, v_scale);
 }
 
 PagedKv PagedKv::from_pointers(DType dtype, Device device, int num_layers, int layer_idx,
@@ -125,6 +121,16 @@ PagedKv PagedKv::from_pointers(DType dtype, Device device, int num_layers, int l
   return cache;
 }
 
+PagedKv PagedKv::with_scales(float k_scale, float v_scale) const {
+  PagedKv cache = *this;
+  cache.has_token_scales = false;
+  cache.k_scale = k_scale;
+  cache.v_scale = v_scale;
+  cache.scale_pool = nullptr;
+  check_kv_scales(cache);
+  return cache;
+}
+
 int64_t PagedKv::page_bytes(DType dtype, int num_layers, int num_kv_heads, int page_size,
                             int head_dim) {
   const int64_t codes = codes_of_layer(num_kv_heads, page_size, head_dim);
@@ -132,7 +138,7 @@ int64_t PagedKv::page_bytes(DType dtype, int num_layers, int num_kv_heads, int p
     return 2 * num_layers * codes * static_cast<int64_t>(size_of(dtype));
   }
   const int64_t scales = 2 * int64_t{num_layers} * num_kv_heads * page_size;
-  return code_bytes(num_layers, codes) + scales * int64_t{sizeof(float)};
+  return round_up(code_bytes(num_layers, codes) + scales * int64_t{sizeof(float)}, kScaleAlignment);
 }
 
 }  // namespace heddle

@@ -21,8 +21,8 @@ namespace heddle::testing {
 
 enum class PageLayout { kHeadMajor, kTokenMajor, kSeparateKeysAndValues, kPointers };
 
-/// Of a cache of f8e4m3: scales of tokens after the codes of their page or in memory of their own, or
-/// two scales for all. Pages with addresses have no memory of their own for them.
+/// Of a cache of f8e4m3: scales of tokens after the codes of their page or in memory of their own,
+/// or two scales for all. Pages with addresses have no memory of their own for them.
 enum class ScalePlace { kInPages, kOwnPool, kWholeCache };
 
 struct CacheShape {
@@ -225,14 +225,10 @@ class PagedCache {
   [[nodiscard]] PagedKv kv_at(std::byte* memory, float* scale_memory, Device device) const {
     const auto& s = shape_;
     if (has_addresses()) {
-      PagedKv kv = PagedKv::from_pointers(kDType<T>, device, kNumLayers, kLayer, s.num_kv_heads,
-                                          s.page_size, s.head_dim);
-      if (kHasCodes && s.scales == ScalePlace::kWholeCache) {
-        kv.has_token_scales = false;
-        kv.k_scale = kScaleOfKeys;
-        kv.v_scale = kScaleOfValues;
-      }
-      return kv;
+      const PagedKv kv = PagedKv::from_pointers(kDType<T>, device, kNumLayers, kLayer,
+                                                s.num_kv_heads, s.page_size, s.head_dim);
+      const bool is_common = kHasCodes && s.scales == ScalePlace::kWholeCache;
+      return is_common ? kv.with_scales(kScaleOfKeys, kScaleOfValues) : kv;
     }
     const std::array<int64_t, 4> extents{static_cast<int64_t>(page_ids_.size()), s.num_kv_heads,
                                          s.page_size, s.head_dim};

@@ -93,7 +93,7 @@ TEST(QuantisedCache, PoolsNameWhatIsWrongWithTheirScales) {
   });
   for (const float scale : {0.0f, -1.0f, std::numeric_limits<float>::quiet_NaN(),
                             std::numeric_limits<float>::infinity()}) {
-    expect_invalid({"v_scale", "expected finite numbers above 0"},
+    expect_invalid({"v_scale", "expected above 0, up to 1e+36"},
                    [&] { (void)PagedKv::from_pool(p.keys(), p.values(), 1.0f, scale); });
   }
   std::vector<half> wide(48);
@@ -129,7 +129,7 @@ TEST(QuantisedCache, CallsNameWhatIsWrongWithTheirScales) {
   cache = p.cache();
   cache.has_token_scales = false;
   cache.k_scale = 0.0f;
-  expect_wrong("cache has k_scale 0 and v_scale 1, expected finite numbers above 0", cache);
+  expect_wrong("cache has k_scale 0 and v_scale 1, expected above 0, up to 1e+36", cache);
   std::vector<float> wide(48);
   const TensorView other = host_view(wide.data(), {2, 2, 3, 4});
   cache = PagedKv::from_pool(other, other);
