@@ -128,13 +128,13 @@ class Limits(Case):
         self.assertEqual((code, out), (2, ""))
         self.assertRegex(err, r"may take \d+ tokens, which need \d+ pages of the KV cache \(\d+ bytes\), but it has 4 \(kv_memory: 2949120 bytes\)")
 
-    def test_the_type_of_the_kv_cache_halves_its_pages_and_costs_little(self):
+    def test_the_type_of_the_kv_cache_decides_the_bytes_of_its_pages_and_costs_little(self):
         rows = self.rows({"prompt": "Count to 5.", "max_tokens": 12})
         f32 = self.answers("--logprobs", "--prompts", rows)[0]
-        for kind, bound in ("f16", 1e-2), ("bf16", 1e-1):
+        for kind, pages, bound in ("f16", 8, 1e-2), ("bf16", 8, 1e-1), ("fp8", 15, 1.0):
             code, _, err = run("generate", "--kv-type", kind, "--kv-memory", "2949120", "--max-tokens", 300, "Hi")
             self.assertEqual(code, 2)
-            self.assertIn("it has 8 (kv_memory: 2949120 bytes)", err)
+            self.assertIn(f"it has {pages} (kv_memory: ", err)
             rounded = self.answers("--logprobs", "--kv-type", kind, "--prompts", rows)[0]
             self.assertEqual(rounded["token_ids"], f32["token_ids"])
             self.assertNotEqual(rounded["logprobs"], f32["logprobs"])

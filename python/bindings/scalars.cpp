@@ -14,11 +14,11 @@ namespace heddle::python {
 
 DType dtype_named(const char* argument, const char* wanted) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kInt32,
-                            DType::kInt64, DType::kUInt8, DType::kBool}) {
+                            DType::kInt64, DType::kUInt8, DType::kBool, DType::kFloat8E4M3}) {
     if (std::strcmp(name(dtype), wanted) == 0) return dtype;
   }
   throw_error(ErrorCode::kInvalidArgument, argument, " is \"", wanted,
-              "\", expected f32, f16, bf16, i32, i64, u8 or bool");
+              "\", expected f32, f16, bf16, i32, i64, u8, bool or f8e4m3");
 }
 
 DType dtype_or(const char* argument, nanobind::handle name, DType otherwise) {

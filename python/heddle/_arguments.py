@@ -108,8 +108,10 @@ class PagedKv(NamedTuple):
 
     k_pages: Array | None = None
     v_pages: Array | None = None
-    k_scales: Array | float | None = None
-    v_scales: Array | float | None = None
+    k_scales: Array | None = None
+    v_scales: Array | None = None
+    k_scale: float | None = None
+    v_scale: float | None = None
     dtype: str | None = None
     num_layers: int = 1
     layer_idx: int = 0
@@ -122,8 +124,11 @@ class PagedKv(NamedTuple):
         cls,
         k_pages: Array,
         v_pages: Array,
-        k_scales: Array | float | None = None,
-        v_scales: Array | float | None = None,
+        k_scales: Array | None = None,
+        v_scales: Array | None = None,
+        *,
+        k_scale: float | None = None,
+        v_scale: float | None = None,
     ) -> PagedKv:
         """Pages that are numbered by their place in a pool.
 
@@ -132,12 +137,13 @@ class PagedKv(NamedTuple):
                 permute the axes of a view for token-major pages, narrow a larger tensor for one
                 layer.
             v_pages: The same for values, with equal strides.
-            k_scales: Of float8_e4m3fn alone, whose elements are codes to be multiplied by a scale:
-                [num_pages, num_kv_heads, page_size] f32, which calls that store tokens write; or a
-                number for all tokens.
+            k_scales: Of float8_e4m3fn, whose elements are codes to be multiplied by a scale:
+                [num_pages, num_kv_heads, page_size] f32, which calls that store tokens write.
             v_scales: The same for values, with equal strides.
+            k_scale: In place of k_scales: that of all keys.
+            v_scale: That of all values.
         """
-        return cls(k_pages, v_pages, k_scales, v_scales)
+        return cls(k_pages, v_pages, k_scales, v_scales, k_scale, v_scale)
 
     @classmethod
     def from_pointers(
@@ -155,7 +161,7 @@ class PagedKv(NamedTuple):
 
         Each is [num_layers, 2, num_kv_heads, page_size, head_dim] without gaps, keys before values.
         In "f8e4m3" the scales of all layers follow, [num_layers, 2, num_kv_heads, page_size] f32
-        from the next multiple of 16 bytes on, unless two numbers are given.
+        from the next multiple of 16 bytes on, unless k_scale and v_scale are given.
 
         Args:
             dtype: "f32", "f16", "bf16" or "f8e4m3".
@@ -168,7 +174,7 @@ class PagedKv(NamedTuple):
             v_scale: That of all values.
         """
         sizes = num_layers, layer_idx, num_kv_heads, page_size, head_dim
-        return cls(None, None, k_scale, v_scale, dtype, *sizes)
+        return cls(None, None, None, None, k_scale, v_scale, dtype, *sizes)
 
     def __repr__(self) -> str:
         return _repr(self)

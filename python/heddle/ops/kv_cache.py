@@ -14,7 +14,7 @@ __all__ = ["kv_append", "kv_init", "rope_kv_append"]
 
 # Where pages are addresses, the memory that they point to changes and torch cannot know; that `pages`
 # counts as written keeps such calls in order.
-_PAGES = ["cache.k_pages", "cache.v_pages", "table.pages"]
+_PAGES = ["cache.k_pages", "cache.v_pages", "cache.k_scales", "cache.v_scales", "table.pages"]
 
 
 @operation(mutates=_PAGES, only_read=["table.pages"])

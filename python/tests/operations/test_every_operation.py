@@ -64,7 +64,8 @@ ELSEWHERE = {
     "test_norm.py": {"output_scale", "row_scales"},
     "test_lora.py": {"slice", "weight_dtype", "rank", "first_rank", "out_features", "plan"}
     | {"pair_starts", "pair_slots", "pair_scales", "max_pairs"},
-    "test_attention.py": {"dtype", "num_layers", "layer_idx", "num_kv_heads", "page_size", "head_dim"},
+    "test_attention.py": {"dtype", "num_layers", "layer_idx", "num_kv_heads", "page_size", "head_dim"}
+    | {"k_scales", "v_scales", "k_scale", "v_scale"},
 }
 """Arguments whose effect another test shows."""
 

@@ -70,7 +70,7 @@ def test_pages_of_codes_and_scales(rng: np.random.Generator, scales: str) -> Non
     if scales == "tokens":
         cache = PagedKv.from_pool(*codes, *own)
     elif scales == "numbers":
-        cache = PagedKv.from_pool(*codes, *map(float, numbers))
+        cache = PagedKv.from_pool(*codes, k_scale=float(numbers[0]), v_scale=float(numbers[1]))
     else:
         cache = PagedKv.from_pointers("f8e4m3", 1, 0, KV_HEADS, PAGE, HEAD_DIM)
         pages[0] = address(page)
@@ -110,8 +110,9 @@ def test_wrong_scales_are_named() -> None:
     for says, cache in (
         ("whose scales are missing", PagedKv.from_pool(*codes)),
         ("only k_scales is given", PagedKv.from_pool(*codes, own)),
-        ("only v_scales is a number", PagedKv.from_pool(*codes, own, 1.0)),
-        ("expected above 0", PagedKv.from_pool(*codes, 1.0, 0.0)),
+        ("only k_scale is given", PagedKv.from_pool(*codes, k_scale=1.0)),
+        ("expected one of both", PagedKv.from_pool(*codes, own, own, k_scale=1.0, v_scale=1.0)),
+        ("expected above 0", PagedKv.from_pool(*codes, k_scale=1.0, v_scale=0.0)),
         (r"k_scales.size\(2\) is 3", PagedKv.from_pool(*codes, own[..., :3], own[..., :3])),
         ("addresses hold their own", by_address._replace(k_scales=own, v_scales=own)),
         ("k_pages is f16, supported: f8e4m3", PagedKv.from_pool(*halves, own, own)),
