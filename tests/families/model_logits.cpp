@@ -16,7 +16,7 @@
 //                        "seed": 0}
 //   --steps N            tokens of the answers (0)
 //   --device DEVICE      cpu or cuda (cpu)
-//   --kv-type TYPE       of the KV cache: f32, f16 or bf16 (that of the activations)
+//   --kv-type TYPE       of the KV cache: f32, f16, bf16 or fp8 (that of the activations)
 //   --mutate             also the logits with a mistake in each of the traits, one after another
 
 #include <algorithm>

@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -104,6 +106,34 @@ TEST_P(StoredPrefixes, AnAnswerIsTheBeginningOfTheNextTurn) {
   Engine engine = stored_engine();
   const int64_t of_prompt = 8, with_drawn = 12;  // 10 tokens, five were drawn and computed
   EXPECT_EQ(run(engine, request), is_as_on_gpu() ? of_prompt : with_drawn);
+}
+
+/// A prompt at once, in chunks, and one whose tokens were drawn, of 16 tokens in all.
+TEST_P(StoredPrefixes, APageDoesNotShowHowItWasFilled) {
+  if (is_as_on_gpu()) GTEST_SKIP() << "drawn tokens are not those of prompts there";
+  const auto pages_of = [&](const Request& request, EngineOptions options) {
+    std::vector<int32_t> tokens = *request.token_ids;
+    {
+      Engine engine = stored_engine(options);
+      const Completion answer = testing::run_all(engine, {request}).front();
+      tokens.insert(tokens.end(), answer.token_ids.begin(), answer.token_ids.end());
+    }
+    std::ostringstream bytes;
+    bytes << std::ifstream(dir() + "/heddle_kv_pages", std::ios::binary).rdbuf();
+    fs::remove_all(dir());
+    return std::pair(tokens, bytes.str());
+  };
+  for (const char* kv_type : {"bf16", "fp8"}) {
+    Request request = request_of(testing::random_tokens(9));
+    request.max_tokens = 8;  // the last one is drawn and not computed
+    const auto [tokens, drawn] = pages_of(request, {.kv_type = kv_type});
+    ASSERT_EQ(tokens.size(), 17u);
+    request.token_ids->assign(tokens.begin(), tokens.begin() + 16);
+    request.max_tokens = 1;
+    EXPECT_GE(drawn.size(), 4 * 256u) << "four pages of fp8";
+    EXPECT_TRUE(pages_of(request, {.kv_type = kv_type}).second == drawn) << kv_type;
+    EXPECT_TRUE(pages_of(request, {.prefill_chunk = 3, .kv_type = kv_type}).second == drawn);
+  }
 }
 
 TEST_P(StoredPrefixes, PagesThatMemoryHasNoRoomForComeBack) {

@@ -1,6 +1,7 @@
 #include "ops/attention/paged/page_walk.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace heddle::cpu::attention {
 
@@ -23,7 +24,9 @@ PageWalk::Places PageWalk::scales_of(const PagedKv& cache) {
   constexpr auto kFloat = int64_t{sizeof(float)};
   if (!cache.has_token_scales) {  // that of the cache, wherever a token is; it is only read
     auto* k_scale = reinterpret_cast<std::byte*>(const_cast<float*>(&cache.k_scale));
-    return {k_scale, 0, 0, (&cache.v_scale - &cache.k_scale) * kFloat, 0, 0};
+    constexpr auto kValue = static_cast<int64_t>(offsetof(PagedKv, v_scale)) -
+                            static_cast<int64_t>(offsetof(PagedKv, k_scale));
+    return {k_scale, 0, 0, kValue, 0, 0};
   }
   const int64_t value = (cache.v_scale_offset - cache.k_scale_offset) * kFloat;
   Places places{cache.pool,
