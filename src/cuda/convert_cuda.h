@@ -71,6 +71,22 @@ __device__ inline uint16_t narrow_two_e4m3(float low, float high) {
 #endif
 }
 
+/// Two neighbours of e4m3 as two f16, exactly.
+__device__ inline uint32_t widen_two_e4m3(uint16_t two) {
+#if __CUDA_ARCH__ >= 890
+  uint32_t halves;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(two));
+  return halves;
+#else
+  // With its exponent read as that of an f16 a code is 2^8 times too small, subnormal codes too.
+  const uint32_t bytes = __byte_perm(two, 0, 0x1404), magnitude = (bytes & 0x7f007f00u) >> 1;
+  const uint32_t small = (bytes & 0x80008000u) | magnitude, factor = 0x5c005c00u;  // 2^8, twice
+  uint32_t halves;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(halves) : "r"(small), "r"(factor));
+  return halves | (__vcmpeq2(magnitude, 0x3f803f80u) & 0x7fff7fffu);
+#endif
+}
+
 /// Calls f with a value of the type that holds `dtype`.
 template <class F>
 __device__ void with_type(DType dtype, F&& f) {

@@ -3,7 +3,7 @@
 #include "cuda/memory_cuda.h"
 
 #include "core/math.h"
-#include "ops/attention/kv_append/new_token_cuda.h"
+#include "ops/attention/kv_append/store_codes_cuda.h"
 
 namespace heddle::cuda::attention {
 namespace {
@@ -131,11 +131,40 @@ __global__ void __launch_bounds__(kAppendThreads, kAppendBlocks)
   }
 }
 
+/// Blocks of the kernel below that a multiprocessor runs at once, see kAppendBlocks.
+constexpr int kCodeBlocks = 4;
+
+// The same into a cache of f8e4m3: a warp takes a head of a key or value at a time, of one token.
+__global__ void __launch_bounds__(kAppendThreads, kCodeBlocks)
+    append_codes_kernel(const __grid_constant__ KvAppendParams p,
+                        const __grid_constant__ KvScaleParams scales) {
+  const int warp = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
+  const int t = divide(warp, p.by_warps_per_token);
+  wait_for_predecessor();
+  if (t >= p.num_tokens) return;
+  NewToken token = find_token(p, t, OwnSequence(p, t));
+  if (token.is_wrong()) token = ask_for_token(p, name_of_call(p), t);
+  if (token.position < 0) return;
+  for (int i = warp - t * p.warps_per_token; i < 2 * p.num_kv_heads; i += p.warps_per_token) {
+    const bool is_value = i >= p.num_kv_heads;
+    const int head = is_value ? i - p.num_kv_heads : i;
+    const std::byte* from =
+        is_value ? p.v + t * p.v_token + head * p.v_head : p.k + t * p.k_token + head * p.k_head;
+    with_type(p.from, [&]<class From>(From) {
+      store_codes(p.kv, scales, token, head, is_value, p.head_units,
+                  [&](int d) { return widen(reinterpret_cast<const From*>(from)[d]); });
+    });
+  }
+}
+
 }  // namespace
 
-void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, const AppendChoice& choice) {
+void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, const KvScaleParams& scales,
+                      const AppendChoice& choice) {
   const auto blocks = static_cast<unsigned>(ceil_div(p.num_tokens * p.warps_per_token, kWarps));
-  if (choice.moves_vectors) {
+  if (choice.stores_codes) {
+    launch_early<append_codes_kernel>(ctx, blocks, kAppendThreads, p, scales);
+  } else if (choice.moves_vectors) {
     launch_early<append_vectors_kernel>(ctx, blocks, kAppendThreads, p);
   } else {
     launch_early<append_elements_kernel>(ctx, blocks, kAppendThreads, p);

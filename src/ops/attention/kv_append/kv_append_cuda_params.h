@@ -22,7 +22,8 @@ struct KvAppendParams {
   ConstIndexVector seq_indptr;
   int64_t num_tokens = 0;
   int32_t num_seqs = 0, num_kv_heads = 0;
-  int32_t head_units = 0;       // of 16 bytes, or elements where something is not aligned
+  int32_t head_units = 0;       // of 16 bytes; elements where something is not aligned, or codes
+                                // are stored
   int32_t warps_per_token = 0;  // that share a token
   FastDivisor by_head_units, by_warps_per_token;
   DType from = DType::kFloat32, to = DType::kFloat32;  // of k and v, of the cache
@@ -51,9 +52,12 @@ inline constexpr int kAppendItems = 4;
 /// Threads of a block of the kernel that copies, and of that which rotates at most.
 inline constexpr int kAppendThreads = 256, kMaxRopeAppendThreads = 512;
 
-void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, const AppendChoice& choice);
+/// scales: used where codes are stored.
+void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, const KvScaleParams& scales,
+                      const AppendChoice& choice);
 void launch_rope_kv_append(const ExecContext& ctx, const KvAppendParams& p,
-                           const RopeAppendParams& rope, const RowPartition& rows,
-                           const RotaryFrequencies& frequencies, const AppendChoice& choice);
+                           const KvScaleParams& scales, const RopeAppendParams& rope,
+                           const RowPartition& rows, const RotaryFrequencies& frequencies,
+                           const AppendChoice& choice);
 
 }  // namespace heddle::cuda::attention

@@ -47,6 +47,8 @@ struct NewToken {
 
   int position = kNone;      // kNone: the row is not stored; kWrong: since the tables are wrong
   std::byte* key = nullptr;  // of head 0
+  int64_t page = 0;          // what the table says
+  int slot = 0;              // of the page
 
   [[nodiscard]] __device__ bool is_wrong() const { return position == kWrong; }
 };
@@ -80,7 +82,7 @@ __device__ inline NewToken place_token(const KvAppendParams& p, const SequencePa
   const int64_t entry = pages.first_page + at.page;
   const int64_t id = entry == early.entry ? p.kv.pages.value_of(early.id) : p.kv.pages[entry];
   if (!is_page(p.kv, id)) return {NewToken::kWrong};
-  return {position, page_address(p.kv, id) + row_offset(p.kv, 0, at.slot)};
+  return {position, page_address(p.kv, id) + row_offset(p.kv, 0, at.slot), id, at.slot};
 }
 
 /// What sequence t says: where there are as many rows as sequences, each may well have one.

@@ -32,6 +32,7 @@ Described describe(const AppendArgs& args) {
   call.element_bytes = static_cast<int>(size_of(args.k.dtype()));
   call.is_aligned = result.is_cache_aligned && args.k.dtype() == args.cache.dtype &&
                     begin_aligned(args.k) && begin_aligned(args.v);
+  call.stores_codes = args.cache.dtype == DType::kFloat8E4M3;
   return result;
 }
 
@@ -63,16 +64,8 @@ KvAppendParams pack(const ExecContext& ctx, const AppendArgs& args, const Descri
   return p;
 }
 
-void check_dtype_of_cache(const ExecContext& ctx, const char* op, const PagedKv& cache) {
-  if (cache.dtype == DType::kFloat8E4M3) {
-    throw_error(ErrorCode::kUnsupported, op, ": the cache is f8e4m3, supported on ", ctx.device,
-                ": f32, f16, bf16");
-  }
-}
-
 /// Whether there is something to do. With HEDDLE_VALIDATE=1 the tables are checked.
-bool begin_call(const ExecContext& ctx, const char* op, const AppendArgs& args) {
-  check_dtype_of_cache(ctx, op, args.cache);
+bool begin_call(const ExecContext& ctx, const AppendArgs& args) {
   const int64_t num_seqs = args.table.last_page_len.size(0);
   if (num_seqs == 0 || args.k.size(0) == 0) return false;
   if (validating()) {
@@ -85,16 +78,16 @@ bool begin_call(const ExecContext& ctx, const char* op, const AppendArgs& args) 
 }  // namespace
 
 void run_append(const ExecContext& ctx, const AppendArgs& args) {
-  if (!begin_call(ctx, "kv_append", args)) return;
+  if (!begin_call(ctx, args)) return;
   const Described described = describe(args);
   const AppendChoice choice = select_append_kernel(described.call, ctx.info);
   log_choice("kv_append", choice);
-  launch_kv_append(ctx, pack(ctx, args, described, choice), choice);
+  launch_kv_append(ctx, pack(ctx, args, described, choice), KvScaleParams(args.cache), choice);
 }
 
 void run_rope_append(const ExecContext& ctx, const AppendArgs& args, const TensorView& q,
                      const ConstTensorView& positions, const RopeParams& rope) {
-  if (!begin_call(ctx, "rope_kv_append", args)) return;
+  if (!begin_call(ctx, args)) return;
   const RotaryFrequencies frequencies = rotary_frequencies(rope, args.cache.head_dim);
   Described described = describe(args);
   described.call.num_pairs = frequencies.num_pairs;
@@ -117,7 +110,7 @@ void run_rope_append(const ExecContext& ctx, const AppendArgs& args, const Tenso
       .rows_at_once = choice.threads / choice.threads_per_row,
       .by_threads_per_row = FastDivisor(static_cast<uint32_t>(choice.threads_per_row)),
       .by_head_units = p.by_head_units};
-  launch_rope_kv_append(ctx, p, r, rows, frequencies, choice);
+  launch_rope_kv_append(ctx, p, KvScaleParams(args.cache), r, rows, frequencies, choice);
 }
 
 }  // namespace heddle::cuda::attention

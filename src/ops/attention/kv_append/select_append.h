@@ -12,15 +12,19 @@ namespace heddle::cuda::attention {
 struct AppendCall {
   int64_t num_tokens = 0;
   int num_kv_heads = 1, head_dim = 0;
-  int element_bytes = 2;     // of k and v
-  bool is_aligned = true;    // cache, k and v: one dtype, rows of whole vectors of 16 bytes
-  int num_pairs = 0;         // that rotate; 0: not rope_kv_append
-  int num_q_heads = 0;       // 0: no q
-  bool is_q_aligned = true;  // rows of q begin at multiples of 16 bytes
+  int element_bytes = 2;      // of k and v
+  bool is_aligned = true;     // cache, k and v: one dtype, rows of whole vectors of 16 bytes
+  bool stores_codes = false;  // the cache is f8e4m3
+  int num_pairs = 0;          // that rotate; 0: not rope_kv_append
+  int num_q_heads = 0;        // 0: no q
+  bool is_q_aligned = true;   // rows of q begin at multiples of 16 bytes
 };
 
 struct AppendChoice {
-  bool moves_vectors = true;  // 16 bytes at a time, else single elements
+  bool moves_vectors =
+      true;  // 16 bytes at a time, else single elements; where codes are stored, of
+             // q alone
+  bool stores_codes = false;  // a warp takes a head of a key or value at a time
   int head_units = 0;         // vectors or elements of a head
   int64_t warps_per_token = 0;
   /// Of rope_kv_append: a block has a token, and this many threads the pairs of a head.

@@ -98,6 +98,14 @@ __device__ inline int64_t row_offset(const PagedKvParams& p, int kv_head, int sl
   return kv_head * p.head_step + slot * p.slot_step;
 }
 
+/// Where the scale of the key of (page, kv head, slot) lies; + value_distance: that of its value.
+__device__ inline std::byte* scale_address(const KvScaleParams& p, int64_t id, int kv_head,
+                                           int slot) {
+  const auto pool = reinterpret_cast<intptr_t>(p.pool);
+  return reinterpret_cast<std::byte*>(pool + id * p.page_step + p.key_offset +
+                                      kv_head * p.head_step + slot * p.slot_step);
+}
+
 /// A word about a sequence that is wrong.
 struct WrongWord {
   const char* array;
