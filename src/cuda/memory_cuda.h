@@ -86,6 +86,13 @@ __device__ inline void copy_async_4(void* to, const void* from) {
   const uint32_t shared = shared_address(to);
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(from) : "memory");
 }
+/// The same, zeros where in_range is false: then `from` is not read.
+__device__ inline void copy_async_4(void* to, const void* from, bool in_range) {
+  const uint32_t shared = shared_address(to);
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(from),
+               "r"(in_range ? 4 : 0)
+               : "memory");
+}
 /// Closes a group of copies of this thread; wait_for_copies waits until at most kPending of its
 /// groups are open.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -5,16 +5,14 @@
 
 namespace heddle::cuda::attention {
 
-/// Keys that a warp takes at a time.
-inline constexpr int kTileKeys = 16;
+/// Keys that a warp takes at a time, and of codes, which are half as long.
+inline constexpr int kTileKeys = 16, kCodeTileKeys = 32;
 
 /// A sequence is cut into segments. How long they are follows from the number of keys that it
 /// shows, and from nothing else, so that a row's bits do not depend on the batch. There are at most
-/// kMaxSegments, each a multiple of kSegmentMultiple keys (a tile for each warp of a block). A
-/// segment has a fixed cost besides its keys, so it has kMinSegmentKeys at least; a sequence of up
+/// kMaxSegments, each a multiple of a tile for each warp of a block. A segment has a fixed cost besides its keys, so it has kMinSegmentKeys at least; a sequence of up
 /// to kShortKeys is cut shorter, so that a few such sequences keep a chip busy.
 inline constexpr int kMaxSegments = 16;
-inline constexpr int kSegmentMultiple = 64;
 inline constexpr int kMinSegmentKeys = 256;
 inline constexpr int kShortKeys = 1024, kMinShortSegmentKeys = 128;
 
@@ -36,7 +34,7 @@ inline constexpr int kDecodeBlocksPerSm = 2;  // that run at the same time
   return ceil_div(group_size < kDecodeRowTile ? group_size : kDecodeRowTile, 2);
 }
 
-/// What the decode kernel takes. Where it rotates, the frequencies follow.
+/// What the decode kernel takes. Where it rotates, the frequencies follow, and the scales of codes.
 struct DecodeLaunchParams : AttentionCallParams {
   /// States of segments that another block merges, not initialised; nullptr: a block computes all
   /// segments of its rows.
@@ -55,6 +53,11 @@ struct DecodeLaunchParams : AttentionCallParams {
 };
 struct RotatingDecodeParams : DecodeLaunchParams {
   RotaryFrequencies rope;
+};
+/// Of a cache of f8e4m3.
+struct CodeDecodeParams : DecodeLaunchParams {
+  KvScaleParams scales;
+  bool is_bfloat16 = false;  // q and o, else they are f16
 };
 
 }  // namespace heddle::cuda::attention

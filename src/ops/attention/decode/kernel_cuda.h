@@ -26,7 +26,7 @@
 //
 // schedule_cuda.h says which block has which segments, tile_cuda.h brings keys and values and makes
 // scores, softmax_state_cuda.h has weights, sums and merging, rope_scores_cuda.h the scores of keys
-// that rotate on the way.
+// that rotate on the way, code_tile_cuda.h the tiles of a cache of f8e4m3.
 
 #include <algorithm>
 #include <cmath>
@@ -37,6 +37,7 @@
 #include "cuda/shared_memory.h"
 
 #include "core/math.h"
+#include "ops/attention/decode/code_tile_cuda.h"
 #include "ops/attention/decode/launch.h"
 #include "ops/attention/decode/rope_scores_cuda.h"
 #include "ops/attention/decode/softmax_state_cuda.h"
@@ -45,8 +46,8 @@ namespace heddle::cuda::attention::decode {
 
 /// Stores the output of row tile `tile` from the state of all keys: NaN where the table is wrong.
 /// Warp w stores its groups of 16 elements.
-template <class T, class Shape>
-__device__ void store_rows(const DecodeLaunchParams& p, const Run& run, int tile,
+template <class T, class Shape, class Params>
+__device__ void store_rows(const Params& p, const Run& run, int tile,
                            const SoftmaxState<Shape::kGroups>& state) {
   const QueryRows rows(p, run, Shape::kRows);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -63,10 +64,16 @@ __device__ void store_rows(const DecodeLaunchParams& p, const Run& run, int tile
     T* to = reinterpret_cast<T*>(p.o) + rows.token * p.o_token + head * p.o_head;
 #pragma unroll
     for (int j = 0; j < Shape::kGroups; ++j) {
-      const int element = (warp * Shape::kGroups + j) * 16 + lane / 4;
       const float4& o = state.o[j];
-      if (element < p.head_dim) to[element] = narrow<T>((i == 0 ? o.x : o.y) * scale);
-      if (element + 8 < p.head_dim) to[element + 8] = narrow<T>((i == 0 ? o.z : o.w) * scale);
+      const float low = (i == 0 ? o.x : o.y) * scale, high = (i == 0 ? o.z : o.w) * scale;
+      const int group = (warp * Shape::kGroups + j) * 16;
+      if constexpr (Shape::kCodes) {
+        store_two(p, to, group + lane / 4 * 2, low, high);
+      } else {
+        const int element = group + lane / 4;
+        if (element < p.head_dim) to[element] = narrow<T>(low);
+        if (element + 8 < p.head_dim) to[element + 8] = narrow<T>(high);
+      }
     }
     if (warp == 0 && lane / 4 == 0 && p.lse != nullptr) {
       p.lse[rows.token * p.lse_token + head * p.lse_head] =
@@ -76,27 +83,30 @@ __device__ void store_rows(const DecodeLaunchParams& p, const Run& run, int tile
 }
 
 /// Scores q . k become those of the softmax, in units of log2.
-template <int kRowTiles>
-__device__ void scale_scores(const AttentionCallParams& p, float (&s)[kRowTiles][4]) {
+template <int kParts, int kRowTiles>
+__device__ void scale_scores(const AttentionCallParams& p, float (&s)[kParts][kRowTiles][4]) {
+  const auto change = [&](const auto& of) {
+#pragma unroll
+    for (float(&part)[kRowTiles][4] : s) {
+#pragma unroll
+      for (float(&tile)[4] : part) {
+#pragma unroll
+        for (float& score : tile) score = of(score);
+      }
+    }
+  };
   if (p.soft_cap > 0.0f) {
     const float scale = p.sm_scale / p.soft_cap, cap = p.soft_cap * kLog2E;
-#pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[tile][i] = cap * tanhf(s[tile][i] * scale);
-    }
+    change([=](float score) { return cap * tanhf(score * scale); });
   } else {
     const float scale = p.sm_scale * kLog2E;
-#pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) s[tile][i] *= scale;
-    }
+    change([=](float score) { return score * scale; });
   }
 }
 
 template <int kDim, int kRowTiles, class Params>
-using ShapeOf = DecodeShape<kDim, kRowTiles, std::is_same_v<Params, RotatingDecodeParams>>;
+using ShapeOf = DecodeShape<kDim, kRowTiles, std::is_same_v<Params, RotatingDecodeParams>,
+                            std::is_same_v<Params, CodeDecodeParams>>;
 
 /// Whether this block is the last one to arrive of those that share a unit. Then all their states
 /// are in memory. All threads call.
@@ -117,10 +127,9 @@ __device__ bool arrive(const DecodeLaunchParams& p, const Run& run, uint32_t blo
 
 /// Ends a unit that several blocks share, after this block has left its states: the last block to
 /// arrive merges the states of all.
-template <class T, class Shape>
-__device__ void share_unit(const DecodeLaunchParams& p, const Run& run,
-                           const SegmentPartials<Shape>& partials, const MergePlace& place,
-                           DecodeShared<Shape>& s) {
+template <class T, class Shape, class Params>
+__device__ void share_unit(const Params& p, const Run& run, const SegmentPartials<Shape>& partials,
+                           const MergePlace& place, DecodeShared<Shape>& s) {
   const auto segment = min(threadIdx.x % 32, run.cut->num_segments - 1);
   const uint32_t block_of = s.work.block_of(run.cost_before + run.unit * run.cut->unit_cost +
                                             segment * run.cut->segment_cost());
@@ -142,7 +151,7 @@ using RotatedScores = std::conditional_t<std::is_same_v<T, __nv_bfloat16> && Sha
 /// warp's next tile.
 template <class T, class Shape, class Params>
 __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byte* q, int position,
-                         int end, DecodeShared<Shape>& s, StageRing<Shape>& ring,
+                         int end, DecodeShared<Shape>& s, StageRing<Shape, Params>& ring,
                          KeyTileSums<Shape::kDim, Shape::kRowTiles>& sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   RowFragments<Shape::kDim, Shape::kRowTiles> rows;
@@ -150,28 +159,51 @@ __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byt
 #pragma unroll 1
   for (; position < end; position += Shape::kWarps * kTileKeys) {
     const std::byte* keys = ring.template take<false>();
-    float weights[Shape::kRowTiles][4];
+    float weights[1][Shape::kRowTiles][4];
     if constexpr (Shape::kRotates) {
       const int num_steps = ceil_div(p.head_dim, 16);
-      RotatedScores<T, Shape>(s, q, p.rope.num_pairs, num_steps)(keys, position, weights);
+      RotatedScores<T, Shape>(s, q, p.rope.num_pairs, num_steps)(keys, position, weights[0]);
     } else {
-      score_tile<T>(shared_address(keys), rows, lane, weights);
+      score_tile<T>(shared_address(keys), rows, lane, weights[0]);
     }
     scale_scores(p, weights);
     hide_keys(position, cut.first_key, cut.kv_len, weights);
     weigh_tile(sums, weights);
-    add_values<T>(shared_address(ring.template take<true>()), lane, weights, sums);
+    add_values<T>(shared_address(ring.template take<true>()), lane, weights[0], sums);
   }
+  return position;
+}
+
+/// The same for tiles of codes.
+template <class Shape>
+__device__ int add_code_tiles(const CodeDecodeParams& p, const SequenceCut& cut, const std::byte* q,
+                              int position, int end, StageRing<Shape, CodeDecodeParams>& ring,
+                              KeyTileSums<Shape::kDim, Shape::kRowTiles>& sums) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  CodeRowFragments<Shape> rows;
+  rows.load(q, lane, p.is_bfloat16);
+  ValueUnit unit;
+#pragma unroll 1
+  for (; position < end; position += Shape::kWarps * Shape::kKeys) {
+    const std::byte* keys = ring.template take<false>();
+    float weights[Shape::kKeys / kTileKeys][Shape::kRowTiles][4];
+    score_codes<Shape>(p.scales, keys, rows, lane, weights);
+    scale_scores(p, weights);
+    hide_keys(position, cut.first_key, cut.kv_len, weights);
+    weigh_tile(sums, weights);
+    add_code_values<Shape>(p.scales, ring.template take<true>(), lane, unit, weights, sums);
+  }
+  unit.leave(p.scales, sums);
   return position;
 }
 
 /// Merges what the warps have summed of a segment. The result joins the states of the run where
 /// that began with segment 0, or in a cluster. Else it is a state of its own, for the block that
 /// will merge the unit. All threads call.
-template <class Shape>
+template <class Shape, class Params>
 __device__ void end_segment(const Run& run, uint32_t segment, uint32_t block,
                             const KeyTileSums<Shape::kDim, Shape::kRowTiles>& sums,
-                            StageRing<Shape>& ring, const SegmentPartials<Shape>& partials,
+                            StageRing<Shape, Params>& ring, const SegmentPartials<Shape>& partials,
                             DecodeShared<Shape>& s,
                             SoftmaxState<Shape::kGroups> (&states)[Shape::kRowTiles]) {
 #pragma unroll
@@ -190,8 +222,8 @@ __device__ void end_segment(const Run& run, uint32_t segment, uint32_t block,
 }
 
 /// The end of a block in a cluster that shares a unit; `run` is its only one. All threads call.
-template <class T, class Shape>
-__device__ void end_cluster(const DecodeLaunchParams& p, const Run& run,
+template <class T, class Shape, class Params>
+__device__ void end_cluster(const Params& p, const Run& run,
                             SoftmaxState<Shape::kGroups> (&states)[Shape::kRowTiles],
                             DecodeShared<Shape>& s) {
   const bool is_first = run.first == 0;
@@ -211,8 +243,8 @@ __device__ void end_cluster(const DecodeLaunchParams& p, const Run& run,
 
 /// Stores the outputs of a unit that the block has whole. Of a shared unit it leaves its states,
 /// and merges the unit if it is the last to arrive. All threads call.
-template <class T, class Shape>
-__device__ void end_run(const DecodeLaunchParams& p, const Run& run, uint32_t block,
+template <class T, class Shape, class Params>
+__device__ void end_run(const Params& p, const Run& run, uint32_t block,
                         SoftmaxState<Shape::kGroups> (&states)[Shape::kRowTiles],
                         const SegmentPartials<Shape>& partials, const MergePlace& place,
                         DecodeShared<Shape>& s) {
@@ -231,6 +263,10 @@ __device__ void end_run(const DecodeLaunchParams& p, const Run& run, uint32_t bl
   if (!is_whole) share_unit<T>(p, run, partials, place, s);
 }
 
+/// The walk of what a block computes.
+template <class Shape>
+using ComputeWalk = RunWalk<decltype(DecodeShared<Shape>::work), 1, 2>;
+
 /// Begins a block. On chips from 9.0 on that may happen while the kernel in front still runs, and
 /// that kernel may write lengths and the page table. So there are two steps:
 ///
@@ -240,9 +276,9 @@ __device__ void end_run(const DecodeLaunchParams& p, const Run& run, uint32_t bl
 ///      q, keys and values. Where something has changed, drop the copies and begin anew.
 ///
 /// Where a speculative start is not possible, only step 2 happens. All threads call.
-template <class Shape>
-__device__ BlockWork begin_work(const DecodeLaunchParams& p, uint32_t block, DecodeShared<Shape>& s,
-                                RunWalk<Shape::kWarps, 1, 2>& walk, StageRing<Shape>& ring) {
+template <class Shape, class Params>
+__device__ BlockWork begin_work(const Params& p, uint32_t block, DecodeShared<Shape>& s,
+                                ComputeWalk<Shape>& walk, StageRing<Shape, Params>& ring) {
 #if __CUDA_ARCH__ >= 900
   bool is_speculative = p.can_start_on_stale_table;
 #else
@@ -292,8 +328,8 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
   const uint32_t block = blockIdx.x % first * p.blocks_per_sm + blockIdx.x / first;
   const SegmentPartials<Shape> partials{reinterpret_cast<float4*>(p.partials), p.partial_pairs};
   if constexpr (Shape::kRotates) put_in_tile_rotations<Shape>(p.rope, s);
-  StageRing<Shape> ring(p, s);
-  RunWalk<Shape::kWarps, 1, 2> walk(p, s.work);
+  StageRing<Shape, Params> ring(p, s);
+  ComputeWalk<Shape> walk(p, s.work);
   const BlockWork share = begin_work(p, block, s, walk, ring);
   if (share == BlockWork::kIdleInCluster) return idle_in_cluster();
   if (share == BlockWork::kNone) return;
@@ -310,17 +346,21 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
       __syncthreads();
     }
     SoftmaxState<Shape::kGroups> states[kRowTiles];
-    int position = run.begin_key() + static_cast<int>(threadIdx.x) / 32 * kTileKeys;
+    int position = run.begin_key() + static_cast<int>(threadIdx.x) / 32 * Shape::kKeys;
     const int run_end = run.end_key();
     int end = run.begin_key();
     // A short run takes so few parts that waiting for them does not wait for the next rows of q.
-    const bool is_short = run_end - end < Shape::kStages * Shape::kWarps * kTileKeys;
+    const bool is_short = run_end - end < Shape::kStages * Shape::kWarps * Shape::kKeys;
 #pragma unroll 1
     for (uint32_t segment = run.first; segment < run.end; ++segment) {
       end = min(end + run.cut->segment, run_end);
       KeyTileSums<kDim, kRowTiles> sums;
       sums.clear();
-      position = add_tiles<T>(p, *run.cut, q, position, end, s, ring, sums);
+      if constexpr (Shape::kCodes) {
+        position = add_code_tiles<Shape>(p, *run.cut, q, position, end, ring, sums);
+      } else {
+        position = add_tiles<T>(p, *run.cut, q, position, end, s, ring, sums);
+      }
       if (is_short) {
         commit_copies();
         wait_for_copies<0>();
@@ -338,7 +378,8 @@ __global__ void __launch_bounds__(ShapeOf<kDim, kRowTiles, Params>::kThreads,
 template <class T, int kDim, int kRowTiles, class Params>
 void launch_instance(const Params& p, int num_blocks, const AttentionLaunch& launch) {
   using Shape = ShapeOf<kDim, kRowTiles, Params>;
-  using Element = std::conditional_t<std::is_same_v<T, half>, __half, __nv_bfloat16>;
+  // Codes are multiplied as f16, whatever q is.
+  using Element = std::conditional_t<std::is_same_v<T, bfloat16>, __nv_bfloat16, __half>;
   constexpr auto kKernel = decode_kernel<Element, kDim, kRowTiles, Params>;
   constexpr int kBytes = sizeof(DecodeShared<Shape>);
   // More than a third of what a multiprocessor has: blocks of the next kernel come early, and three

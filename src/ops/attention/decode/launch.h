@@ -11,12 +11,13 @@ struct Grid {
   int num_blocks;
 };
 
-/// Params: DecodeLaunchParams, or RotatingDecodeParams where keys rotate inside. The call is not
-/// empty.
+/// Params: DecodeLaunchParams, RotatingDecodeParams where keys rotate inside, or CodeDecodeParams.
+/// The call is not empty.
 template <class Params>
 void launch(const Params& p, const Grid& grid, const AttentionLaunch& launch);
 
-/// One instance of the kernel. T: half or bfloat16. The files of instances/ have them.
+/// One instance of the kernel. T: half, bfloat16 or, with CodeDecodeParams, float8_e4m3, which is
+/// the cache's dtype then. The files of instances/ have them.
 template <class T, int kDim, int kRowTiles, class Params>
 void launch_instance(const Params& p, int num_blocks, const AttentionLaunch& launch);
 

@@ -18,11 +18,17 @@ void launch_of(const Params& p, const Grid& grid, const AttentionLaunch& launch)
 
 template <class Params>
 void launch(const Params& p, const Grid& grid, const AttentionLaunch& launch) {
-  if (launch.dtype == DType::kFloat16) return launch_of<half>(p, grid, launch);
-  launch_of<bfloat16>(p, grid, launch);
+  if constexpr (std::is_same_v<Params, CodeDecodeParams>) {
+    launch_of<float8_e4m3>(p, grid, launch);
+  } else if (launch.dtype == DType::kFloat16) {
+    launch_of<half>(p, grid, launch);
+  } else {
+    launch_of<bfloat16>(p, grid, launch);
+  }
 }
 template void launch(const DecodeLaunchParams& p, const Grid& grid, const AttentionLaunch& launch);
 template void launch(const RotatingDecodeParams& p, const Grid& grid,
                      const AttentionLaunch& launch);
+template void launch(const CodeDecodeParams& p, const Grid& grid, const AttentionLaunch& launch);
 
 }  // namespace heddle::cuda::attention::decode

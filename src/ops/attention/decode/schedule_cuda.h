@@ -40,8 +40,10 @@ struct SequenceCut {
   }
 };
 
-__device__ inline SequenceCut cut_sequence(const AttentionCallParams& p, int seq,
-                                           const SequencePages& pages) {
+/// kMultiple: of keys, see decode_params.h.
+template <int kMultiple>
+__device__ SequenceCut cut_sequence(const AttentionCallParams& p, int seq,
+                                    const SequencePages& pages) {
   SequenceCut cut;
   cut.first_page = pages.first_page;
   cut.kv_len = pages.kv_len;
@@ -49,21 +51,23 @@ __device__ inline SequenceCut cut_sequence(const AttentionCallParams& p, int seq
   const int length = pages.kv_len - cut.begin();
   const int segment = max(ceil_div(length, kMaxSegments),
                           length > kShortKeys ? kMinSegmentKeys : kMinShortSegmentKeys);
-  cut.segment = round_up(segment, kSegmentMultiple);
-  cut.num_segments = max(ceil_div_small(ceil_div(static_cast<uint32_t>(length), kSegmentMultiple),
-                                        static_cast<uint32_t>(cut.segment) / kSegmentMultiple),
+  cut.segment = round_up(segment, kMultiple);
+  cut.num_segments = max(ceil_div_small(ceil_div(static_cast<uint32_t>(length), kMultiple),
+                                        static_cast<uint32_t>(cut.segment) / kMultiple),
                          1u);
   cut.unit_cost =
       static_cast<uint32_t>(ceil_div(length, kTileKeys)) + cut.num_segments * kSegmentCost;
   return cut;
 }
-__device__ inline SequenceCut cut_sequence(const AttentionCallParams& p, int seq) {
-  return cut_sequence(p, seq, sequence_pages(p.kv, seq));
+template <int kMultiple>
+__device__ SequenceCut cut_sequence(const AttentionCallParams& p, int seq) {
+  return cut_sequence<kMultiple>(p, seq, sequence_pages(p.kv, seq));
 }
 /// The same to shared memory, by a warp: for sequences beyond the window of cuts.
-__device__ inline __noinline__ void put_overflow_cut(const AttentionCallParams& p, int seq,
-                                                     SequenceCut& to) {
-  const SequenceCut cut = cut_sequence(p, seq);
+template <int kMultiple>
+__device__ __noinline__ void put_overflow_cut(const AttentionCallParams& p, int seq,
+                                              SequenceCut& to) {
+  const SequenceCut cut = cut_sequence<kMultiple>(p, seq);
   __syncwarp();
   if (threadIdx.x % 32 == 0) to = cut;
   __syncwarp();
@@ -99,8 +103,9 @@ struct TileBatch {
 };
 
 /// The work of a block, in shared memory.
-template <int kWarps>
+template <int kWarps_, int kMultiple_>
 struct Schedule {
+  static constexpr int kWarps = kWarps_, kMultiple = kMultiple_;
   static constexpr int kThreads = 32 * kWarps, kWindow = kThreads;
   SequenceCut cuts[kWindow];             // of the sequences base, base + 1, ...
   SequenceCut overflow_cuts[kWarps][3];  // of sequences beyond: those that a warp is at
@@ -138,9 +143,10 @@ __device__ inline WorkPlace place_at(const DecodeLaunchParams& p, const Sequence
 
 /// Finds where a block's work begins and ends, if that is in the thread's sequence. `before`: the
 /// cost of all sequences before it.
-template <int kWarps>
+template <int kWarps, int kMultiple>
 __device__ void find_places(const DecodeLaunchParams& p, uint32_t begin, uint32_t end,
-                            uint32_t before, int seq, const SequenceCut& cut, Schedule<kWarps>& s) {
+                            uint32_t before, int seq, const SequenceCut& cut,
+                            Schedule<kWarps, kMultiple>& s) {
   const uint32_t after = before + cut.unit_cost * p.num_units;
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
@@ -161,23 +167,23 @@ struct ThreadCosts {
   uint32_t sum;
   bool is_alike;
 };
-__device__ inline __noinline__ ThreadCosts sum_costs(const DecodeLaunchParams& p, int seq,
-                                                     int end) {
-  const SequenceCut first = cut_sequence(p, seq);
+template <int kMultiple>
+__device__ __noinline__ ThreadCosts sum_costs(const DecodeLaunchParams& p, int seq, int end) {
+  const SequenceCut first = cut_sequence<kMultiple>(p, seq);
   ThreadCosts costs{first.unit_cost * p.num_units, true};
   while (++seq < end) {
-    const SequenceCut cut = cut_sequence(p, seq);
+    const SequenceCut cut = cut_sequence<kMultiple>(p, seq);
     costs.sum += cut.unit_cost * p.num_units;
     costs.is_alike &= cut.kv_len == first.kv_len;
   }
   return costs;
 }
-template <int kWarps>
+template <int kWarps, int kMultiple>
 __device__ __noinline__ void find_overflow_places(const DecodeLaunchParams& p, uint32_t begin,
                                                   uint32_t end, uint32_t before, int seq, int last,
-                                                  Schedule<kWarps>& s) {
+                                                  Schedule<kWarps, kMultiple>& s) {
   for (; seq < last; ++seq) {
-    const SequenceCut cut = cut_sequence(p, seq);
+    const SequenceCut cut = cut_sequence<kMultiple>(p, seq);
     find_places(p, begin, end, before, seq, cut, s);
     before += cut.unit_cost * p.num_units;
   }
@@ -192,9 +198,9 @@ struct BlockCosts {
 };
 /// Sums the costs of all threads. own: those of the thread's `count` sequences, the first of which
 /// is cut so. All threads call.
-template <int kWarps>
+template <int kWarps, int kMultiple>
 __device__ BlockCosts add_costs(const DecodeLaunchParams& p, const ThreadCosts& own,
-                                const SequenceCut& cut, int count, Schedule<kWarps>& s) {
+                                const SequenceCut& cut, int count, Schedule<kWarps, kMultiple>& s) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   BlockCosts costs{own.sum, 0, true, 0};
 #pragma unroll
@@ -230,8 +236,8 @@ enum class BlockWork { kNone, kSegments, kIdleInCluster };
 
 /// Work of a cluster, where no unit has more segments than a cluster has blocks: cluster c has unit
 /// c, and its block r has segment r. Clusters after the last unit have none. All threads call.
-template <int kWarps>
-__device__ BlockWork take_segment(const DecodeLaunchParams& p, Schedule<kWarps>& s) {
+template <int kWarps, int kMultiple>
+__device__ BlockWork take_segment(const DecodeLaunchParams& p, Schedule<kWarps, kMultiple>& s) {
   const uint32_t unit = blockIdx.x / p.cluster_size, rank = cluster_rank();
   const uint32_t seq = unit / p.num_units;
   if (seq >= static_cast<uint32_t>(p.num_seqs)) return BlockWork::kNone;
@@ -248,9 +254,10 @@ __device__ BlockWork take_segment(const DecodeLaunchParams& p, Schedule<kWarps>&
 
 /// Finds the work of block `block` of `num_blocks`. is_speculative: the kernel in front may still
 /// write the table. All threads call.
-template <int kWarps>
+template <int kWarps, int kMultiple>
 __device__ BlockWork partition_work(const DecodeLaunchParams& p, uint32_t block,
-                                    uint32_t num_blocks, bool is_speculative, Schedule<kWarps>& s) {
+                                    uint32_t num_blocks, bool is_speculative,
+                                    Schedule<kWarps, kMultiple>& s) {
   constexpr int kThreads = 32 * kWarps;
   const int thread = static_cast<int>(threadIdx.x);
   const bool has_overflow = p.num_seqs > kThreads;
@@ -259,9 +266,10 @@ __device__ BlockWork partition_work(const DecodeLaunchParams& p, uint32_t block,
   ThreadCosts own{0, true};
   SequenceCut cut = {};
   if (seq < last) {
-    cut = cut_sequence(p, seq, is_speculative ? stale_pages(p.kv, seq) : sequence_pages(p.kv, seq));
+    cut = cut_sequence<kMultiple>(
+        p, seq, is_speculative ? stale_pages(p.kv, seq) : sequence_pages(p.kv, seq));
     own.sum = cut.unit_cost * p.num_units;
-    if (has_overflow) own = sum_costs(p, seq, last);
+    if (has_overflow) own = sum_costs<kMultiple>(p, seq, last);
     s.cuts[thread] = cut;
   }
   const auto [before, all, are_alike, max_segments] = add_costs(p, own, cut, count, s);
@@ -294,7 +302,7 @@ __device__ BlockWork partition_work(const DecodeLaunchParams& p, uint32_t block,
   __syncthreads();
   if (has_overflow) {
     const int in_tile = s.first.seq + thread;
-    if (in_tile < p.num_seqs) s.cuts[thread] = cut_sequence(p, in_tile);
+    if (in_tile < p.num_seqs) s.cuts[thread] = cut_sequence<kMultiple>(p, in_tile);
     if (thread == 0) s.base = s.first.seq;
     __syncthreads();
   }
@@ -316,10 +324,10 @@ __device__ inline HeadRows rows_of(const DecodeLaunchParams& p, uint32_t unit) {
 /// the walk is at lies in shared memory, where it takes no registers. A warp has two walks: one for
 /// what it copies, one for what it computes. kAlive runs are in use at a time, so a walk keeps that
 /// many cuts of sequences beyond the window, in overflow_cuts[warp] from kFirstSlot on.
-template <int kWarps, int kFirstSlot, int kAlive>
+template <class Work, int kFirstSlot, int kAlive>
 class RunWalk {
  public:
-  __device__ RunWalk(const DecodeLaunchParams& p, Schedule<kWarps>& s) : p_(p), s_(s) {}
+  __device__ RunWalk(const DecodeLaunchParams& p, Work& s) : p_(p), s_(s) {}
 
   __device__ void start() {
     enter({nullptr, s_.first.seq, s_.first.unit, s_.first.segment, 0, s_.cost_before}, true);
@@ -354,11 +362,11 @@ class RunWalk {
   }
   __device__ void enter(Run run, bool is_other_sequence) {
     const int i = run.seq - s_.base;
-    if (i < Schedule<kWarps>::kWindow) {
+    if (i < Work::kWindow) {
       run.cut = &s_.cuts[i];
     } else if (is_other_sequence) {
       SequenceCut& slot = s_.overflow_cuts[threadIdx.x / 32][kFirstSlot + run.seq % kAlive];
-      put_overflow_cut(p_, run.seq, slot);
+      put_overflow_cut<Work::kMultiple>(p_, run.seq, slot);
       run.cut = &slot;
     }
     const bool is_last = run.seq == s_.end.seq && run.unit == s_.end.unit;
@@ -367,7 +375,7 @@ class RunWalk {
   }
 
   const DecodeLaunchParams& p_;
-  Schedule<kWarps>& s_;
+  Work& s_;
 };
 
 /// An entry of the table that a lane has read, and what it said. entry is -1 where there was none.
@@ -422,8 +430,8 @@ __device__ inline TableWords request_again(const DecodeLaunchParams& p, const Fi
   }
   return now;
 }
-template <int kWarps>
-__device__ bool is_unchanged(const DecodeLaunchParams& p, const Schedule<kWarps>& share,
+template <int kWarps, int kMultiple>
+__device__ bool is_unchanged(const DecodeLaunchParams& p, const Schedule<kWarps, kMultiple>& share,
                              const FirstPages& first, const TableWords& now) {
   bool is_unchanged = true;
   if (static_cast<int>(threadIdx.x) < p.num_seqs) {

@@ -55,23 +55,31 @@ __device__ inline float sum_of_keys(float v) {
   return v;
 }
 
-/// Turns scores into weights 2^(s - max). Where a tile has a greater maximum, the sums of earlier
-/// tiles shrink by the difference.
-template <int kDim, int kRowTiles>
-__device__ void weigh_tile(KeyTileSums<kDim, kRowTiles>& sums, float (&s)[kRowTiles][4]) {
+/// Turns scores, [16 keys][row tile], into weights 2^(s - max). Where a tile has a greater maximum,
+/// the sums of earlier tiles shrink by the difference.
+template <int kParts, int kDim, int kRowTiles>
+__device__ void weigh_tile(KeyTileSums<kDim, kRowTiles>& sums, float (&s)[kParts][kRowTiles][4]) {
   float shrink[kRowTiles][2];
   bool grows = false;
 #pragma unroll
   for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float max = fmaxf(sums.max[tile][i], max_of_keys(fmaxf(s[tile][i], s[tile][i + 2])));
+      float of_lane = fmaxf(s[0][tile][i], s[0][tile][i + 2]);
+#pragma unroll
+      for (int part = 1; part < kParts; ++part) {
+        of_lane = fmaxf(of_lane, fmaxf(s[part][tile][i], s[part][tile][i + 2]));
+      }
+      const float max = fmaxf(sums.max[tile][i], max_of_keys(of_lane));
       const float base = max == -INFINITY ? 0.0f : max;  // nothing seen: the weights are 0, not NaN
       shrink[tile][i] = exp2_fast(sums.max[tile][i] - base);
       grows |= max > sums.max[tile][i];
       sums.max[tile][i] = max;
-      s[tile][i] = exp2_fast(s[tile][i] - base);
-      s[tile][i + 2] = exp2_fast(s[tile][i + 2] - base);
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        s[part][tile][i] = exp2_fast(s[part][tile][i] - base);
+        s[part][tile][i + 2] = exp2_fast(s[part][tile][i + 2] - base);
+      }
     }
   }
   if (__any_sync(~0u, grows)) {  // else the factors are 1, or the sums 0
@@ -89,7 +97,12 @@ __device__ void weigh_tile(KeyTileSums<kDim, kRowTiles>& sums, float (&s)[kRowTi
 #pragma unroll
   for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) sums.sum[tile][i] += s[tile][i] + s[tile][i + 2];
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        sums.sum[tile][i] += s[part][tile][i] + s[part][tile][i + 2];
+      }
+    }
   }
 }
 

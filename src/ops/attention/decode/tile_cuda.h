@@ -1,8 +1,8 @@
 #pragma once
 
-// A tile of 16 keys and the warp that has it: copies of keys and values, and the scores.
+// A tile of keys and the warp that has it: copies of keys and values, and the scores.
 //
-// In shared memory a tile is 16 rows of kDim elements, that is kDim / 8 vectors of 16 bytes each.
+// A tile has 16 keys, of codes 32 (code_tile_cuda.h). In shared memory it is 16 rows of kDim elements, that is kDim / 8 vectors of 16 bytes each.
 // Vector v of row r lies where vector v ^ (r % 8) would, so that neither copies nor ldmatrix meet
 // in a bank:
 //
@@ -17,6 +17,7 @@
 //   | keys of tile 0 | values of tile 0 | keys of tile 4 | values of tile 4 | ...     (warp 0)
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/convert_cuda.h"
 #include "cuda/memory_cuda.h"
@@ -41,49 +42,66 @@ __device__ inline uint32_t element_offset(int row, int element, int row_bytes) {
   return vector_offset(row, element >> 3, row_bytes) + static_cast<uint32_t>(element & 7) * 2;
 }
 
-/// Copies the first num_valid of 8 elements, which may begin anywhere, and zeros after them.
-__device__ inline void copy_elements(std::byte* to, const std::byte* from, int num_valid) {
+/// Offset of vector `vector` of the key or value of row `row` in a part of the ring. Where two rows
+/// lie in a line of 128 bytes, it is the line's number that exchanges vectors.
+template <class Shape>
+__device__ uint32_t key_offset(int row, int vector) {
+  if constexpr (Shape::kKeyBytes == 64) {
+    return static_cast<uint32_t>(row * 64 + ((vector ^ (row >> 1 & 3)) << 4));
+  } else {
+    return vector_offset(row, vector, Shape::kKeyBytes);
+  }
+}
+
+/// Copies the first num_valid elements of a vector of 16 bytes, which may begin anywhere, and zeros
+/// after them.
+template <class Element = uint16_t>
+__device__ void copy_elements(std::byte* to, const std::byte* from, int num_valid) {
 #pragma unroll 1
-  for (int i = 0; i < 8; ++i) {
-    reinterpret_cast<uint16_t*>(to)[i] =
-        i < num_valid ? reinterpret_cast<const uint16_t*>(from)[i] : uint16_t{0};
+  for (int i = 0; i < 16 / int{sizeof(Element)}; ++i) {
+    reinterpret_cast<Element*>(to)[i] =
+        i < num_valid ? reinterpret_cast<const Element*>(from)[i] : Element{0};
   }
 }
 
 /// Copies a tile row by row: where it lies in several pages, where rows are not aligned, or where
 /// some of its keys do not exist. `address`: of the key or value of row r, in lane r; negative: it
 /// lies in no page, and becomes NaN.
-template <int kDim>
+template <class Shape>
 __device__ __noinline__ void copy_rows(std::byte* to, uint64_t address, int position, int first_key,
                                        int kv_len, int head_dim, bool is_aligned) {
-  constexpr int kVectors = kDim / 8, kRowsAtOnce = 32 / kVectors;
+  constexpr int kVectors = Shape::kKeyBytes / 16, kRowsAtOnce = 32 / kVectors;
+  constexpr int kElements = 16 / Shape::kElementBytes;
+  using Element = std::conditional_t<Shape::kCodes, uint8_t, uint16_t>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int vector = lane % kVectors, there = head_dim - vector * 8;
+  const int vector = lane % kVectors, there = head_dim - vector * kElements;
 #pragma unroll 1
-  for (int i = 0; i < kTileKeys / kRowsAtOnce; ++i) {
+  for (int i = 0; i < Shape::kKeys / kRowsAtOnce; ++i) {
     const int r = i * kRowsAtOnce + lane / kVectors;
     const uint64_t row_address = __shfl_sync(~0u, address, r);
     const auto* row = reinterpret_cast<const std::byte*>(row_address) + vector * 16;
     const bool is_key = position + r >= first_key && position + r < kv_len;
-    std::byte* place = to + vector_offset(r, vector, 2 * kDim);
+    std::byte* place = to + key_offset<Shape>(r, vector);
     if (static_cast<int64_t>(row_address) < 0) {
       const uint32_t bits = is_key ? ~0u : 0u;
       *reinterpret_cast<uint4*>(place) = {bits, bits, bits, bits};
     } else if (is_aligned) {
-      copy_async_16(place, row, is_key ? min(max(there, 0), 8) * 2 : 0);
+      copy_async_16(place, row, is_key ? min(max(there, 0), kElements) * Shape::kElementBytes : 0);
     } else {
-      copy_elements(place, row, is_key ? there : 0);
+      copy_elements<Element>(place, row, is_key ? there : 0);
     }
   }
 }
 
 /// Copies the tiles of a warp: w, w + kWarps, ... of each run. A batch of entries of the table is
-/// read one batch ahead: those of 32 tiles, one for each lane, where every tile lies within a page;
-/// else those of the rows of one tile.
-template <int kDim, int kWarps>
+/// read one batch ahead: those of 32 times 16 keys, one for each lane, where every 16 keys of a tile
+/// lie within a page; else those of the rows of one tile.
+template <class Shape, class Params>
 class TileCursor {
  public:
-  __device__ TileCursor(const DecodeLaunchParams& p, Schedule<kWarps>& share)
+  using Work = decltype(DecodeShared<Shape>::work);
+
+  __device__ TileCursor(const Params& p, Work& share)
       : p_(p),
         lane_(static_cast<int>(threadIdx.x) % 32),
         walk_(p, share),
@@ -103,12 +121,16 @@ class TileCursor {
   /// These start to copy the keys, then the values, of the next tile to `to`, if there is one.
   /// Either commits one group of copies.
   __device__ void fetch_keys(std::byte* to) {
-    if (batch_.position < batch_.end) copy(to, 0);
+    if (batch_.position < batch_.end) {
+      copy(to, 0);
+      if constexpr (Shape::kCodes) copy_scales(to, 0);
+    }
     commit_copies();
   }
   __device__ void fetch_values(std::byte* to) {
     if (batch_.position < batch_.end) {
       copy(to, p_.kv.value_distance);
+      if constexpr (Shape::kCodes) copy_scales(to, p_.scales.value_distance);
       batch_.position += kStep;
       ++tile_;
       if (batch_.position >= batch_.end) change_batch(false);
@@ -117,22 +139,28 @@ class TileCursor {
   }
 
  private:
-  static constexpr int kVectors = kDim / 8, kRowBytes = 2 * kDim, kRowsAtOnce = 32 / kVectors;
-  static constexpr int kStep = kWarps * kTileKeys;
+  static constexpr int kKeys = Shape::kKeys, kRowBytes = Shape::kKeyBytes;
+  static constexpr int kVectors = kRowBytes / 16, kRowsAtOnce = 32 / kVectors;
+  static constexpr int kStep = Shape::kWarps * kKeys;
+  /// Of a tile, each 16 keys within a page where every tile is whole; and tiles of such a batch.
+  static constexpr int kParts = kKeys / kTileKeys, kBatchTiles = 32 / kParts;
   /// 16 KB of keys and values a warp.
-  static constexpr int kPrefetchedTiles = 512 / kRowBytes;
+  static constexpr int kPrefetchedParts = 512 / kRowBytes;
 
   [[nodiscard]] __device__ int first_position() const {
-    return walk_.run().begin_key() + static_cast<int>(threadIdx.x) / 32 * kTileKeys;
+    return walk_.run().begin_key() + static_cast<int>(threadIdx.x) / 32 * kKeys;
   }
-  /// Of each lane: where its key lies. That is the first key of the lane's tile, or a row of the
+  /// From the first key of a batch of whole tiles to that of part i.
+  [[nodiscard]] static __device__ int part_at(int i) {
+    return i / kParts * kStep + i % kParts * kTileKeys;
+  }
+  /// Of each lane: where its key lies. That is the first key of the lane's part, or a row of the
   /// one tile of the batch. Keys that do not exist are replaced by the nearest that does.
   [[nodiscard]] __device__ PageSlot place_in(const TileBatch& batch) const {
     const int last = batch.kv_len - 1;
-    return page_slot(p_.kv,
-                     p_.has_whole_tiles
-                         ? min(batch.position + lane_ * kStep, last) & -kTileKeys
-                         : min(max(batch.position + lane_ % kTileKeys, batch.first_key), last));
+    return page_slot(p_.kv, p_.has_whole_tiles
+                                ? min(batch.position + part_at(lane_), last) & -kTileKeys
+                                : min(max(batch.position + lane_ % kKeys, batch.first_key), last));
   }
   [[nodiscard]] __device__ int64_t entry_of(const TileBatch& batch) const {
     return walk_.run().cut->first_page + place_in(batch).page;
@@ -152,7 +180,7 @@ class TileCursor {
     if (walk_.has_run()) {
       const Run run = walk_.run();
       batch.position = position;
-      batch.end = min(run.end_key(), position + (p_.has_whole_tiles ? 32 * kStep : 1));
+      batch.end = min(run.end_key(), position + (p_.has_whole_tiles ? kBatchTiles * kStep : 1));
       batch.kv_len = run.cut->kv_len;
       batch.first_key = run.cut->first_key;
       page_ = load_given<load_changing_word_if>(p_.kv.pages, entry_of(batch));
@@ -166,69 +194,105 @@ class TileCursor {
     if (batch_.position >= batch_.end) return;
     const int kv_head = rows_of(p_, walk_.run().unit).kv_head;
     const int64_t id = p_.kv.pages.value_of(page_);
+    const int slot = place_in(batch_).slot;
     addresses_ = reinterpret_cast<uint64_t>(page_address(p_.kv, id)) +
-                 static_cast<uint64_t>(row_offset(p_.kv, kv_head, place_in(batch_).slot));
+                 static_cast<uint64_t>(row_offset(p_.kv, kv_head, slot));
+    if constexpr (Shape::kCodes) scales_ = scale_address(p_.scales, id, kv_head, slot);
     if (!is_page(p_.kv, id)) {
       addresses_ = static_cast<uint64_t>(kNoAddress);
       if (!is_stale) report_page(p_.kv, "batch_decode", walk_.run().seq, id);
     }
     tile_ = 0;
-    ask_for_batch(batch_.position + (p_.has_whole_tiles ? 32 * kStep : kStep));
+    ask_for_batch(batch_.position + (p_.has_whole_tiles ? kBatchTiles * kStep : kStep));
   }
 
   /// Has keys and values of the warp's first tiles brought into the L2 cache, which may be done
   /// before the kernel in front has ended. Lanes 2r and 2r + 1 have the key and the value of row r.
   __device__ void prefetch_tiles() const {
-    constexpr int kLine = 128, kLines = kRowBytes / kLine;
+    constexpr int kLine = 128, kLines = ceil_div(kRowBytes, kLine);
     if (!p_.has_whole_tiles) return;
 #pragma unroll
-    for (int tile = 0; tile < kPrefetchedTiles; ++tile) {
-      const uint64_t address = __shfl_sync(~0u, addresses_, tile);
-      if (batch_.position + tile * kStep >= batch_.end || static_cast<int64_t>(address) < 0) break;
+    for (int part = 0; part < kPrefetchedParts; ++part) {
+      const uint64_t address = __shfl_sync(~0u, addresses_, part);
+      if (batch_.position + part_at(part) >= batch_.end || static_cast<int64_t>(address) < 0) break;
       const auto* row = reinterpret_cast<const std::byte*>(address) + lane_ / 2 * p_.kv.slot_step +
                         lane_ % 2 * p_.kv.value_distance;
 #pragma unroll
       for (int line = 0; line < kLines; ++line) {
-        if (line * kLine < 2 * p_.head_dim) prefetch(row + line * kLine);
+        if (line * kLine < Shape::kElementBytes * p_.head_dim) prefetch(row + line * kLine);
       }
     }
+  }
+
+  /// Whether all keys of the batch's next tile exist and lie in pages. `parts`: addresses of its.
+  template <class Address>
+  [[nodiscard]] __device__ bool is_there(const Address (&parts)[kParts]) const {
+    bool is_there = batch_.position >= batch_.first_key && batch_.position + kKeys <= batch_.kv_len;
+#pragma unroll
+    for (const Address part : parts) is_there &= static_cast<int64_t>(part) >= 0;
+    return is_there;
   }
 
   __device__ void copy(std::byte* to, int64_t distance) const {
     const int vector = lane_ % kVectors, first_row = lane_ / kVectors;
     if (!p_.has_whole_tiles) {
-      return copy_rows<kDim>(to, addresses_ + static_cast<uint64_t>(distance), batch_.position,
-                             batch_.first_key, batch_.kv_len, p_.head_dim, p_.kv.is_aligned);
+      return copy_rows<Shape>(to, addresses_ + static_cast<uint64_t>(distance), batch_.position,
+                              batch_.first_key, batch_.kv_len, p_.head_dim, p_.kv.is_aligned);
     }
-    const uint64_t tile = __shfl_sync(~0u, addresses_, tile_) + static_cast<uint64_t>(distance);
-    if (batch_.position < batch_.first_key || batch_.position + kTileKeys > batch_.kv_len ||
-        static_cast<int64_t>(tile) < 0) {
-      return copy_rows<kDim>(to, tile + static_cast<uint64_t>(lane_ % kTileKeys * p_.kv.slot_step),
-                             batch_.position, batch_.first_key, batch_.kv_len, p_.head_dim, true);
+    uint64_t parts[kParts];
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      parts[i] = __shfl_sync(~0u, addresses_, tile_ * kParts + i) + static_cast<uint64_t>(distance);
     }
-    const bool in_range = vector * 8 < p_.head_dim;
+    if (!is_there(parts)) {
+      const uint64_t part = lane_ < kTileKeys ? parts[0] : parts[kParts - 1];
+      return copy_rows<Shape>(to, part + static_cast<uint64_t>(lane_ % kTileKeys * p_.kv.slot_step),
+                              batch_.position, batch_.first_key, batch_.kv_len, p_.head_dim, true);
+    }
+    const bool in_range = vector * 16 < Shape::kElementBytes * p_.head_dim;
     int64_t step = kRowsAtOnce * p_.kv.slot_step;
     forget(step);
-    const auto* row =
-        reinterpret_cast<const std::byte*>(tile) + first_row * p_.kv.slot_step + vector * 16;
-    const uint32_t place = shared_address(to) + vector_offset(first_row, vector, kRowBytes);
+    const uint32_t place = shared_address(to) + key_offset<Shape>(first_row, vector);
 #pragma unroll
-    for (int i = 0; i < kTileKeys / kRowsAtOnce; ++i) {
-      // Row i * kRowsAtOnce + first_row: both numbers exchange its vectors (xor is associative).
-      const uint32_t flip = (i * kRowsAtOnce & 7) << 4;
-      copy_async_16_if((place ^ flip) + i * kRowsAtOnce * kRowBytes, row, in_range);
-      row += step;
+    for (int part = 0; part < kParts; ++part) {
+      const auto* row = reinterpret_cast<const std::byte*>(parts[part]) +
+                        first_row * p_.kv.slot_step + vector * 16;
+#pragma unroll
+      for (int i = part * kTileKeys / kRowsAtOnce; i < (part + 1) * kTileKeys / kRowsAtOnce; ++i) {
+        // Row i * kRowsAtOnce + first_row: both numbers exchange its vectors (xor is associative).
+        const uint32_t flip = (i * kRowsAtOnce & 7) << 4;
+        copy_async_16_if((place ^ flip) + i * kRowsAtOnce * kRowBytes, row, in_range);
+        row += step;
+      }
     }
   }
 
-  const DecodeLaunchParams& p_;
+  /// Copies the scales of a tile of codes, that of key i by lane i; 0 where there is no key.
+  __device__ void copy_scales(std::byte* to, int64_t distance) const {
+    if (!p_.scales.has_token_scales) return;
+    auto from = reinterpret_cast<uint64_t>(scales_);
+    bool has_page = static_cast<int64_t>(addresses_) >= 0;
+    if (p_.has_whole_tiles) {
+      const int part = tile_ * kParts + lane_ / kTileKeys;
+      from = __shfl_sync(~0u, from, part) +
+             static_cast<uint64_t>(lane_ % kTileKeys * p_.scales.slot_step);
+      has_page = __shfl_sync(~0u, static_cast<int>(has_page), part) != 0;
+    }
+    const int position = batch_.position + lane_;
+    const bool is_key = has_page && position >= batch_.first_key && position < batch_.kv_len;
+    copy_async_4(to + Shape::kScalesAt + 4 * lane_,
+                 reinterpret_cast<const std::byte*>(from) + distance, is_key);
+  }
+
+  const Params& p_;
   int lane_;
-  RunWalk<kWarps, 0, 1> walk_;
+  RunWalk<Work, 0, 1> walk_;
   TileBatch& next_;   // in the run of walk_
   LoadedIndex page_;  // of next_
   TileBatch batch_;
-  uint64_t addresses_;  // of batch_; see copy_rows()
-  int tile_ = 0;        // of batch_
+  uint64_t addresses_;         // of batch_; see copy_rows()
+  const std::byte* scales_{};  // of codes, alike
+  int tile_ = 0;               // of batch_
 };
 
 /// Room in shared memory for states that a warp merges.
@@ -238,10 +302,10 @@ struct MergePlace {
 };
 
 /// The ring of a warp, see above.
-template <class Shape>
+template <class Shape, class Params>
 class StageRing {
  public:
-  __device__ StageRing(const DecodeLaunchParams& p, DecodeShared<Shape>& s)
+  __device__ StageRing(const Params& p, DecodeShared<Shape>& s)
       : ahead_(p, s.work), stages_(s.ring[threadIdx.x / 32]) {}
 
   /// Finds the first tiles.
@@ -285,7 +349,7 @@ class StageRing {
     return at;
   }
 
-  TileCursor<Shape::kDim, Shape::kWarps> ahead_;
+  TileCursor<Shape, Params> ahead_;
   std::byte (*stages_)[Shape::kStageBytes];
   int filled_ = 0, used_ = 0;
 };
@@ -336,16 +400,21 @@ __device__ void fetch_rows(const DecodeLaunchParams& p, const Run& run, std::byt
 }
 
 /// Scores of the keys of the tile at `position` that are not in [first_key, kv_len) become -inf.
-template <int kRowTiles>
-__device__ void hide_keys(int position, int first_key, int kv_len, float (&s)[kRowTiles][4]) {
-  if (position >= first_key && position + kTileKeys <= kv_len) return;
+/// s: [16 keys][row tile].
+template <int kParts, int kRowTiles>
+__device__ void hide_keys(int position, int first_key, int kv_len,
+                          float (&s)[kParts][kRowTiles][4]) {
+  if (position >= first_key && position + kParts * kTileKeys <= kv_len) return;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < 2 * kParts; ++i) {
     const int key = position + lane / 4 + i * 8;
     if (key >= first_key && key < kv_len) continue;
 #pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) s[tile][2 * i] = s[tile][2 * i + 1] = -INFINITY;
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+      float(&of_key)[4] = s[i / 2][tile];
+      of_key[i % 2 * 2] = of_key[i % 2 * 2 + 1] = -INFINITY;
+    }
   }
 }
 

@@ -18,13 +18,14 @@ constexpr bool is_listed(std::string_view list, std::string_view word) {
   return false;
 }
 
-/// Calls `f` with the head size `dim` as a constant. T: half or bfloat16. A build for work on one
-/// kernel has the instances of the types and head sizes that CMake's HEDDLE_DTYPES and
-/// HEDDLE_HEAD_DIMS list, and throws for others.
+/// Calls `f` with the head size `dim` as a constant. T: half, bfloat16 or float8_e4m3. A build for
+/// work on one kernel has the instances of the types and head sizes that CMake's HEDDLE_DTYPES and
+/// HEDDLE_HEAD_DIMS list, those of float8_e4m3 always, and throws for others.
 template <class T, class F>
 void with_head_dim(int dim, F&& f) {
   constexpr std::string_view kDims = HEDDLE_HEAD_DIMS;
-  if constexpr (is_listed(HEDDLE_DTYPES, std::is_same_v<T, half> ? "f16" : "bf16")) {
+  if constexpr (std::is_same_v<T, float8_e4m3> ||
+                is_listed(HEDDLE_DTYPES, std::is_same_v<T, half> ? "f16" : "bf16")) {
     if constexpr (is_listed(kDims, "64")) {
       if (dim == 64) return f(std::integral_constant<int, 64>{});
     }

@@ -26,9 +26,14 @@ void check_dtypes(const ExecContext& ctx, const char* op, const AttentionArgs& a
     throw_error(ErrorCode::kUnsupported, op, ": q is f32, supported on ", ctx.device,
                 ": f16, bf16");
   }
-  if (args.cache.dtype != args.q.dtype()) {
+  const bool has_codes = args.cache.dtype == DType::kFloat8E4M3;
+  if (args.cache.dtype != args.q.dtype() && !has_codes) {
     throw_error(ErrorCode::kUnsupported, op, ": the cache is ", args.cache.dtype, ", supported on ",
-                ctx.device, ": the dtype of q, ", args.q.dtype());
+                ctx.device, ": the dtype of q, ", args.q.dtype(), ", or f8e4m3");
+  }
+  if (has_codes && args.options.rope) {
+    throw_error(ErrorCode::kUnsupported, op, ": options.rope with a cache of f8e4m3, supported on ",
+                ctx.device, ": keys that rope_kv_append has rotated");
   }
 }
 
@@ -43,7 +48,7 @@ bool has_scratch(const ExecContext& ctx, const AttentionArgs& args) {
 /// Every question about alignment is asked here.
 AttentionCall describe(const ExecContext& ctx, const AttentionArgs& args) {
   const PagedKv& cache = args.cache;
-  const auto element = static_cast<int64_t>(size_of(cache.dtype));
+  const auto element = static_cast<int64_t>(size_of(args.q.dtype()));
   AttentionCall call;
   call.is_decode = args.q_indptr == nullptr;
   call.num_tokens = args.num_tokens;
@@ -57,6 +62,7 @@ AttentionCall describe(const ExecContext& ctx, const AttentionArgs& args) {
   call.is_q_aligned = begin_aligned(args.q) && begin_aligned(args.o) &&
                       cache.head_dim * element % kVectorBytes == 0;
   call.is_kv_aligned = has_aligned_rows(cache);
+  call.has_codes = cache.dtype == DType::kFloat8E4M3;
   call.rotates = args.options.rope.has_value();
   call.transforms_scores = args.options.logits_soft_cap > 0.0f || !(args.sm_scale > 0.0f);
   call.has_tree_masks = static_cast<bool>(args.options.tree_mask);
@@ -116,7 +122,7 @@ void pack_decode(const ExecContext& ctx, const AttentionCall& call, const Attent
   p.has_whole_tiles = choice.has_whole_tiles;
 }
 
-/// Params: DecodeLaunchParams or RotatingDecodeParams.
+/// Params: DecodeLaunchParams, RotatingDecodeParams or CodeDecodeParams.
 template <class Params>
 void run_decode(const ExecContext& ctx, const AttentionArgs& args, const AttentionCall& call,
                 const AttentionChoice& choice, const AttentionLaunch& launch) {
@@ -127,6 +133,10 @@ void run_decode(const ExecContext& ctx, const AttentionArgs& args, const Attenti
   pack_decode(ctx, call, choice, p);
   if constexpr (std::is_same_v<Params, RotatingDecodeParams>) {
     p.rope = rotary_frequencies(*args.options.rope, call.head_dim);
+  }
+  if constexpr (std::is_same_v<Params, CodeDecodeParams>) {
+    p.scales = KvScaleParams(args.cache);
+    p.is_bfloat16 = launch.dtype == DType::kBFloat16;
   }
   const decode::Grid grid{choice.dim, choice.rows / kDecodeRowTile,
                           static_cast<int>(choice.num_blocks)};
@@ -186,6 +196,7 @@ void run(const ExecContext& ctx, const char* op, const AttentionArgs& args) {
   if (choice.rotates) {
     return run_decode<RotatingDecodeParams>(ctx, args, call, choice, launch);
   }
+  if (choice.reads_codes) return run_decode<CodeDecodeParams>(ctx, args, call, choice, launch);
   run_decode<DecodeLaunchParams>(ctx, args, call, choice, launch);
 }
 

@@ -80,6 +80,7 @@ AttentionChoice select_decode(const AttentionCall& call, const DeviceInfo& info)
   AttentionChoice c;
   c.route = AttentionRoute::kDecode;
   c.rotates = call.rotates;
+  c.reads_codes = call.has_codes;
   c.dim = instance_dim(call.head_dim);
   c.rows = decode_rows(call.head_dim, call.group_size);
   c.units_per_seq = units_of_sequence(call.num_kv_heads, call.group_size, call.head_dim);
@@ -109,8 +110,9 @@ AttentionChoice select_prefill(const AttentionCall& call, const DeviceInfo& info
                           !call.is_q_aligned || !call.is_kv_aligned;
   c.route = is_general ? AttentionRoute::kGeneralPrefill : AttentionRoute::kPrefill;
   c.rotates = call.rotates;
+  c.reads_codes = call.has_codes;
   c.dim = instance_dim(call.head_dim);
-  if (!is_general && info.compute_capability == kSm90 && c.dim <= 128) {
+  if (!is_general && !call.has_codes && info.compute_capability == kSm90 && c.dim <= 128) {
     c.route = AttentionRoute::kPrefillSm90;
   }
   c.rows = prefill_rows(call.head_dim, is_general);
@@ -162,6 +164,7 @@ std::ostream& operator<<(std::ostream& os, const AttentionCall& call) {
   if (!call.has_pool) os << ", page addresses";
   if (!call.is_q_aligned) os << ", q not aligned";
   if (!call.is_kv_aligned) os << ", cache not aligned";
+  if (call.has_codes) os << ", codes";
   if (call.rotates) os << ", rotates";
   if (call.transforms_scores) os << ", transforms scores";
   if (call.has_tree_masks) os << ", tree masks";
@@ -176,6 +179,7 @@ std::ostream& operator<<(std::ostream& os, const AttentionChoice& choice) {
   if (choice.cluster_size > 1) os << " in clusters of " << choice.cluster_size;
   if (choice.blocks_per_sm > 1) os << ", " << choice.blocks_per_sm << " side by side";
   if (choice.rotates) os << ", rotates";
+  if (choice.reads_codes) os << ", codes";
   if (choice.route != AttentionRoute::kDecode) return os;
   os << ", " << choice.units_per_seq << " units";
   if (choice.shares_units) os << ", shared";

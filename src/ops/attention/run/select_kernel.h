@@ -19,6 +19,7 @@ struct AttentionCall {
   bool has_pool = true;            // entries of the table are pages of a pool, not addresses
   bool is_q_aligned = true;        // rows of q and o are whole vectors of 16 bytes
   bool is_kv_aligned = true;       // keys and values are, too
+  bool has_codes = false;          // the cache is f8e4m3
   bool rotates = false;            // RoPE inside
   bool transforms_scores = false;  // a soft cap, or a scale that is not positive
   bool has_tree_masks = false;
@@ -36,8 +37,9 @@ enum class AttentionRoute {
 struct AttentionChoice {
   AttentionRoute route = AttentionRoute::kDecode;
   bool rotates = false;
-  int dim = 64;  // elements that heads are taken as: 64, 128 or 256
-  int rows = 8;  // of q in a block at a time
+  bool reads_codes = false;  // instances for f8e4m3
+  int dim = 64;              // elements that heads are taken as: 64, 128 or 256
+  int rows = 8;              // of q in a block at a time
   int64_t num_blocks =
       0;  // prefill: at most, since how many have work is known on the device alone; of
           // kPrefillSm90 the items that blocks take

@@ -1,0 +1,8 @@
+#include "ops/attention/decode/kernel_cuda.h"
+
+namespace heddle::cuda::attention::decode {
+
+template void launch_instance<float8_e4m3, 64, 2>(const CodeDecodeParams&, int,
+                                                  const AttentionLaunch&);
+
+}  // namespace heddle::cuda::attention::decode
