@@ -17,6 +17,8 @@
 //
 // So weights lie where the second product takes its rows: they never leave the registers.
 //
+// Keys and values of f8e4m3 become T on their way to their tiles: see code_tiles_cuda.h.
+//
 // Shared memory (bytes): queries [kRows][kDim], a tile of keys [64][kDim], one of values
 // [64][kDim], addresses of keys [2][64], the item. The values of a tile arrive while its scores are
 // made, the next keys while its weights are used.
@@ -26,14 +28,15 @@
 #include "cuda/check.h"
 #include "cuda/shared_memory.h"
 
+#include "ops/attention/prefill/code_tiles_cuda.h"
 #include "ops/attention/prefill/launch.h"
 #include "ops/attention/prefill/not_finite_cuda.h"
 #include "ops/attention/prefill/rotate_cuda.h"
 
 namespace heddle::cuda::attention::prefill {
 
-template <int kDim, class Rotation>
-using ShapeOf = Shape<kDim, std::is_same_v<Rotation, RotaryFrequencies>>;
+template <int kDim, class More>
+using ShapeOf = Shape<kDim, !std::is_same_v<More, NoRotation>, std::is_same_v<More, KvScaleParams>>;
 
 /// Writes the rows of a warp, NaN where the tables are wrong. They go through the place of their
 /// queries in shared memory, so that whole lines are written.
@@ -88,11 +91,12 @@ __device__ void write_rows(const PrefillParams& p, const PrefillItem item, int w
 // What a row sums up, and in which order, depends on the positions of its keys alone: tiles begin
 // at fixed positions, a tile that a row does not see leaves the row's state as it is, and no sum
 // runs over rows.
-template <class T, int kDim, class Rotation>
-__global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
-    prefill_kernel(const __grid_constant__ PrefillParams p,
-                   const __grid_constant__ Rotation rotation) {
-  using S = ShapeOf<kDim, Rotation>;
+template <class T, int kDim, class More>
+__global__ void __launch_bounds__(ShapeOf<kDim, More>::kThreads, 2)
+    prefill_kernel(const __grid_constant__ PrefillParams p, const __grid_constant__ More more) {
+  using S = ShapeOf<kDim, More>;
+  using C = std::conditional_t<S::kCodes, CodeCopier<S>, Copier<S>>;
+  constexpr bool kRotates = std::is_same_v<More, RotaryFrequencies>;
   extern __shared__ uint4 memory[];
   auto* const shared = reinterpret_cast<std::byte*>(memory);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -112,19 +116,20 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
   const bool has_rows = warp * S::kWarpRows < item.num_rows;
   const int warp_end = has_rows ? keys_of_row(p, item, (warp + 1) * S::kWarpRows - 1).end : 0;
   bool rotates = false;
-  if constexpr (S::kGeneral) {
-    rotates = rotation.num_pairs != 0;
+  if constexpr (kRotates) {
+    rotates = more.num_pairs != 0;
     if (rotates) {
-      leave_frequencies<S>(rotation, reinterpret_cast<Turns*>(shared + S::kFrequenciesAt));
+      leave_frequencies<S>(more, reinterpret_cast<Turns*>(shared + S::kFrequenciesAt));
     }
   }
 
-  const Copier<S> copier(shared, p.call.head_dim);
-  const KeyTiles<S> keys(shared, item);
+  const C copier(shared, p.call.head_dim);
+  const KeyTiles<S, C> keys(shared, item);
   keys.look_up(p, item, item.begin);
   commit_copies();
   copier.copy_queries(p, item);
   wait_for_copies<0>();
+  if constexpr (S::kCodes) fetch_scales<S>(p, more, item, keys, item.begin, shared);
   keys.leave_address(p, item, item.begin);
   __syncthreads();
   keys.fetch(p, item, copier, item.begin, S::kKeysAt, 0);
@@ -135,20 +140,21 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
   for (int tile = item.begin; tile * S::kKeys < keys.num_keys; ++tile) {
     const bool is_masked = item.is_masked(tile), works = tile * S::kKeys < warp_end;
     wait_for_copies<0>();
+    if constexpr (S::kCodes) copier.template put_keys<T>();
     __syncthreads();
     keys.look_up(p, item, tile + 1);
     if (!rotates) keys.fetch(p, item, copier, tile, S::kValuesAt, p.call.kv.value_distance);
-    if constexpr (S::kGeneral) {
+    if constexpr (kRotates) {
       if (rotates) {
-        if (tile == item.begin) rotate_queries<T, S>(p, rotation.num_pairs, item, shared);
-        rotate_keys<T, S>(rotation.num_pairs, tile * S::kKeys, shared);
+        if (tile == item.begin) rotate_queries<T, S>(p, more.num_pairs, item, shared);
+        rotate_keys<T, S>(more.num_pairs, tile * S::kKeys, shared);
         __syncthreads();
       }
     }
     Scores<S> s;
     // By all warps. In the branch below the compiler would spill, and order the products worse.
     clear_scores<S>(s);
-    if constexpr (S::kGeneral) {
+    if constexpr (kRotates) {
       // Rotated: queries * low keys, low queries * keys, then queries * keys as without rotation.
 #pragma unroll 1
       for (int part = rotates ? 0 : 2; part < 3; ++part) {
@@ -165,15 +171,24 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
       add_scores<T, S>(at.queries, at.keys, s);
     }
     wait_for_copies<0>();
-    keys.leave_address(p, item, tile + 1);
     bool is_guarded = false;
+    if constexpr (S::kCodes) {
+      is_guarded = copier.template put_values<T>(more, scales_of_tile<S>(shared, tile));
+      fetch_scales<S>(p, more, item, keys, tile + 1, shared);
+    }
+    keys.leave_address(p, item, tile + 1);
     if (is_masked) {
-      is_guarded = __syncthreads_or(any_not_finite<T>(copier)) != 0;
+      if constexpr (!S::kCodes) is_guarded = any_not_finite<T>(copier);
+      is_guarded = __syncthreads_or(is_guarded) != 0;
     } else {
+      is_guarded = false;
       __syncthreads();
     }
     keys.fetch(p, item, copier, tile + 1, S::kKeysAt, 0);
     if (!works) continue;
+    if constexpr (S::kCodes) {
+      if (more.has_token_scales) scale_scores<S>(scales_of_tile<S>(shared, tile), lane, s);
+    }
     if constexpr (S::kGeneral) {
       if (p.is_transformed) transform_scores<S>(p.call, s);
     }
@@ -193,16 +208,17 @@ __global__ void __launch_bounds__(ShapeOf<kDim, Rotation>::kThreads, 2)
   if (has_rows) write_rows<T, S>(p, item, warp, lane, shared, softmax);
 }
 
-template <class T, int kDim, class Rotation>
-void launch_instance(const PrefillParams& p, const Rotation& rotation, int64_t num_blocks,
+template <class T, int kDim, class More>
+void launch_instance(const PrefillParams& p, const More& more, int64_t num_blocks,
                      const AttentionLaunch& launch) {
-  using S = ShapeOf<kDim, Rotation>;
+  using S = ShapeOf<kDim, More>;
   using Element = std::conditional_t<std::is_same_v<T, half>, __half, __nv_bfloat16>;
-  constexpr auto kKernel = prefill_kernel<Element, kDim, Rotation>;
+  constexpr auto kKernel = prefill_kernel<Element, kDim, More>;
+  constexpr bool kRotates = std::is_same_v<More, RotaryFrequencies>;
   int bytes = S::kSharedBytes;
-  if constexpr (S::kGeneral) bytes = rotation.num_pairs != 0 ? S::kRotatingBytes : bytes;
-  allow_shared_memory<kKernel, S::kGeneral ? S::kRotatingBytes : S::kSharedBytes>(launch.device);
-  kKernel<<<static_cast<unsigned>(num_blocks), S::kThreads, bytes, launch.stream>>>(p, rotation);
+  if constexpr (kRotates) bytes = more.num_pairs != 0 ? S::kRotatingBytes : bytes;
+  allow_shared_memory<kKernel, kRotates ? S::kRotatingBytes : S::kSharedBytes>(launch.device);
+  kKernel<<<static_cast<unsigned>(num_blocks), S::kThreads, bytes, launch.stream>>>(p, more);
   HEDDLE_CUDA_CHECK(cudaGetLastError());
 }
 

@@ -5,16 +5,16 @@
 
 namespace heddle::cuda::attention::prefill {
 
-/// dim: of the heads, 64, 128 or 256. Rotation: NoRotation for the aligned kernel,
-/// RotaryFrequencies for the general one, without pairs where nothing rotates. The call is not
-/// empty.
-template <class Rotation>
-void launch(const PrefillParams& p, const Rotation& rotation, int dim, int64_t num_blocks,
+/// dim: of the heads, 64, 128 or 256. More: NoRotation for the aligned kernel, RotaryFrequencies for
+/// the general one, without pairs where nothing rotates, KvScaleParams for a cache of f8e4m3. The
+/// call is not empty.
+template <class More>
+void launch(const PrefillParams& p, const More& more, int dim, int64_t num_blocks,
             const AttentionLaunch& launch);
 
 /// One instance of the kernel. T: half or bfloat16. The files of instances/ have them.
-template <class T, int kDim, class Rotation>
-void launch_instance(const PrefillParams& p, const Rotation& rotation, int64_t num_blocks,
+template <class T, int kDim, class More>
+void launch_instance(const PrefillParams& p, const More& more, int64_t num_blocks,
                      const AttentionLaunch& launch);
 
 /// The kernel for compute capability 9.0, of heads taken as `dim` elements: 64 or 128.

@@ -4,26 +4,28 @@
 namespace heddle::cuda::attention::prefill {
 namespace {
 
-template <class T, class Rotation>
-void launch_of(const PrefillParams& p, const Rotation& rotation, int dim, int64_t num_blocks,
+template <class T, class More>
+void launch_of(const PrefillParams& p, const More& more, int dim, int64_t num_blocks,
                const AttentionLaunch& launch) {
   with_head_dim<T>(
-      dim, [&](auto constant) { launch_instance<T, constant>(p, rotation, num_blocks, launch); });
+      dim, [&](auto constant) { launch_instance<T, constant>(p, more, num_blocks, launch); });
 }
 
 }  // namespace
 
-template <class Rotation>
-void launch(const PrefillParams& p, const Rotation& rotation, int dim, int64_t num_blocks,
+template <class More>
+void launch(const PrefillParams& p, const More& more, int dim, int64_t num_blocks,
             const AttentionLaunch& launch) {
   if (launch.dtype == DType::kFloat16) {
-    return launch_of<half>(p, rotation, dim, num_blocks, launch);
+    return launch_of<half>(p, more, dim, num_blocks, launch);
   }
-  launch_of<bfloat16>(p, rotation, dim, num_blocks, launch);
+  launch_of<bfloat16>(p, more, dim, num_blocks, launch);
 }
 template void launch(const PrefillParams& p, const NoRotation& rotation, int dim,
                      int64_t num_blocks, const AttentionLaunch& launch);
 template void launch(const PrefillParams& p, const RotaryFrequencies& rotation, int dim,
+                     int64_t num_blocks, const AttentionLaunch& launch);
+template void launch(const PrefillParams& p, const KvScaleParams& scales, int dim,
                      int64_t num_blocks, const AttentionLaunch& launch);
 
 void launch_sm90(const PrefillSm90Params& p, int dim, const AttentionLaunch& launch) {

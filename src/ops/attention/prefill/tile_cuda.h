@@ -17,10 +17,10 @@ namespace heddle::cuda::attention::prefill {
 /// group): row r of a sequence and kv head is token r / group_size and head r % group_size, so that
 /// the heads of a group share keys and a tile ends just past the diagonal. Heads up to kHeadDim
 /// elements are taken as kHeadDim, zeros after them.
-template <int kHeadDim, bool kIsGeneral>
+template <int kHeadDim, bool kIsGeneral, bool kHasCodes>
 struct Shape {
   static constexpr int kDim = kHeadDim;
-  static constexpr bool kGeneral = kIsGeneral;
+  static constexpr bool kGeneral = kIsGeneral, kCodes = kHasCodes;
   static constexpr int kRows = prefill_rows(kDim, kGeneral);
   static constexpr int kProductRows =
       kDim <= 128 ? 2 : 1;  // of 16; their sums fill half the registers
@@ -32,7 +32,13 @@ struct Shape {
   static constexpr int kKeysAt = kRows * kRowBytes, kValuesAt = kKeysAt + kTileBytes;
   static constexpr int kAddressesAt = kValuesAt + kTileBytes;
   static constexpr int kItemAt = kAddressesAt + 2 * kKeys * int{sizeof(int64_t)};
-  static constexpr int kSharedBytes = kItemAt + 128;
+  // Codes on their way, kCodeVectors vectors of 16 bytes for each key of a thread, and the scales of
+  // keys and values of two tiles.
+  static constexpr int kCodeVectors = kDim <= 128 ? 1 : kDim / 128;
+  static constexpr int kCodesAt = kItemAt + 128;
+  static constexpr int kScalesAt =
+      kCodesAt + (kCodes ? kKeys / (kThreads / 8) * kCodeVectors * kThreads * 16 : 0);
+  static constexpr int kSharedBytes = kScalesAt + (kCodes ? 4 * kKeys * int{sizeof(float)} : 0);
   // Where rotated queries and keys leave what their rounding takes off; rows begin at multiples of
   // their length.
   static constexpr int kLowQueriesAt = kAddressesAt + 1536, kLowKeysAt = kValuesAt;
@@ -238,7 +244,7 @@ struct Copier {
     to = shared + vector_offset<S::kDim>(row, vector);
   }
 
-  /// Row `row + i * kRowStep` from `from`; zeros where is_there is false.
+  /// Row `row + i * kRowStep` from `from`; zeros where in_range is false.
   __device__ void copy(int tile_at, int i, const std::byte* from, bool in_range,
                        bool is_aligned) const {
     std::byte* const row_to = to + tile_at + i * kRowStep * S::kRowBytes;
@@ -251,6 +257,14 @@ struct Copier {
       } else {
         copy_async_16(row_to + v * 128, vector_from, in_range && left > 0 ? 16 : 0);
       }
+    }
+  }
+
+  /// The row becomes NaN.
+  __device__ void put_nan(int tile_at, int i) const {
+    std::byte* const row_to = to + tile_at + i * kRowStep * S::kRowBytes;
+    for (int v = 0; v < kVectors; ++v) {
+      *reinterpret_cast<uint4*>(row_to + v * 128) = {~0u, ~0u, ~0u, ~0u};
     }
   }
 
@@ -270,11 +284,9 @@ struct Copier {
 /// no page: such keys become NaN. `addresses`: of the thread's first row; `left`: from that one to
 /// the end of the keys. No function of its own: a call in the loop over tiles would take the
 /// registers of what all tiles share, 2 % of the loop's instructions.
-template <class S>
-__device__ __forceinline__ void copy_checked(const Copier<S>& copier, int tile_at,
-                                             const int64_t* addresses, int64_t distance, int left,
-                                             bool is_aligned) {
-  using C = Copier<S>;
+template <class S, class C>
+__device__ __forceinline__ void copy_checked(const C& copier, int tile_at, const int64_t* addresses,
+                                             int64_t distance, int left, bool is_aligned) {
   wait_for_copies<0>();  // of zeros
 #pragma unroll 1
   for (int i = 0; i < S::kKeys / C::kRowStep && i * C::kRowStep < left; ++i) {
@@ -282,11 +294,8 @@ __device__ __forceinline__ void copy_checked(const Copier<S>& copier, int tile_a
     if (from >= 0) {
       copier.copy(tile_at, i, reinterpret_cast<const std::byte*>(from + distance), true,
                   is_aligned);
-      continue;
-    }
-    std::byte* const to = copier.to + tile_at + i * C::kRowStep * S::kRowBytes;
-    for (int v = 0; v < C::kVectors; ++v) {
-      *reinterpret_cast<uint4*>(to + v * 128) = {~0u, ~0u, ~0u, ~0u};
+    } else {
+      copier.put_nan(tile_at, i);
     }
   }
   commit_copies();
@@ -296,10 +305,8 @@ __device__ __forceinline__ void copy_checked(const Copier<S>& copier, int tile_a
 /// that see it. While a tile is worked on, each thread computes
 /// the address of one key of the next tile and leaves it in shared memory. So a key costs one
 /// division and one entry of the table, whatever the size of a page.
-template <class S>
+template <class S, class C>
 struct KeyTiles {
-  using C = Copier<S>;
-
   int64_t* addresses;  // [2][kKeys]; kNoAddress: of a key in no page
   int num_keys;        // of the item: after them come zeros
 
@@ -320,12 +327,17 @@ struct KeyTiles {
       copy_async_4(to, entry);
     }
   }
+  /// The entry that look_up brought, until its address is made.
+  [[nodiscard]] __device__ int64_t entry(const PrefillParams& p, int tile) const {
+    const int64_t* const at = &addresses[(tile & 1) * S::kKeys + threadIdx.x];
+    return p.call.kv.pages.is_int64() ? *at : *reinterpret_cast<const int32_t*>(at);
+  }
   /// Makes the address of this thread's key of the entry that look_up brought.
   __device__ void leave_address(const PrefillParams& p, PrefillItem& item, int tile) const {
     const int key = tile * S::kKeys + static_cast<int>(threadIdx.x);
     if (threadIdx.x >= S::kKeys || key >= num_keys) return;
     int64_t* const at = &addresses[(tile & 1) * S::kKeys + threadIdx.x];
-    const int64_t page = p.call.kv.pages.is_int64() ? *at : *reinterpret_cast<const int32_t*>(at);
+    const int64_t page = entry(p, tile);
     *at = item.first_key + page * p.call.kv.page_step +
           page_slot(p.call.kv, key).slot * p.call.kv.slot_step;
     if (!is_page(p.call.kv, page)) {

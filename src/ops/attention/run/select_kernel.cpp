@@ -107,12 +107,12 @@ constexpr int kSm90 = 90;
 AttentionChoice select_prefill(const AttentionCall& call, const DeviceInfo& info) {
   AttentionChoice c;
   const bool is_general = call.rotates || call.transforms_scores || call.has_tree_masks ||
-                          !call.is_q_aligned || !call.is_kv_aligned;
+                          !call.is_q_aligned || !call.is_kv_aligned || call.has_codes;
   c.route = is_general ? AttentionRoute::kGeneralPrefill : AttentionRoute::kPrefill;
   c.rotates = call.rotates;
   c.reads_codes = call.has_codes;
   c.dim = instance_dim(call.head_dim);
-  if (!is_general && !call.has_codes && info.compute_capability == kSm90 && c.dim <= 128) {
+  if (!is_general && info.compute_capability == kSm90 && c.dim <= 128) {
     c.route = AttentionRoute::kPrefillSm90;
   }
   c.rows = prefill_rows(call.head_dim, is_general);
