@@ -1,9 +1,10 @@
 // Times batch_decode on the first GPU.
 //   bench_attention_decode_cuda --json FILE [--quick]
-// bf16, head-major pages of 16 in random order. A sample is one call's share of a replay of a graph
+// bf16 and f8e4m3 with scales of tokens, head-major pages of 16 in random order. A sample is one call's share of a replay of a graph
 // of calls that take other pages each, so that keys and values come from memory.
 //
-// Floors are the bytes of keys and values, each once, at the 4.6 TB/s of plain reads on an H200.
+// Floors are the bytes of keys, values and scales, each once, at the 4.6 TB/s of plain reads on an
+// H200.
 
 #include <algorithm>
 #include <utility>
@@ -13,6 +14,7 @@
 
 #include "core/device_bytes.h"
 #include "core/math.h"
+#include "ops/attention/bench/codes_cuda.h"
 #include "testing/bench_program_cuda.h"
 
 namespace heddle {
@@ -22,7 +24,7 @@ using testing::DeviceIndices;
 using testing::kGpu;
 using testing::RandomValues;
 
-constexpr int64_t kPageSize = 16, kElement = 2;
+constexpr int64_t kPageSize = 16;
 constexpr int64_t kColdBytes = int64_t{420} << 20;  // the L2 cache of an H200 has 60 MB
 constexpr int64_t kMaxBytes = int64_t{18} << 30, kMaxQuickBytes = int64_t{1} << 30;
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
@@ -32,12 +34,14 @@ struct Case {
   int64_t q_heads = 32, kv_heads = 8, head_dim = 128;
   bool rotates = false;
   int64_t others = 0;  // further sequences, of one token
+  bool has_codes = false;
 
   [[nodiscard]] int64_t num_seqs() const { return batch + others; }
   [[nodiscard]] int64_t pages_of_seq() const { return ceil_div(length, kPageSize); }
   [[nodiscard]] int64_t num_pages() const { return batch * pages_of_seq() + others; }
   [[nodiscard]] int64_t bytes() const {
-    return 2 * kElement * (batch * length + others) * kv_heads * head_dim;
+    const int64_t of_head = has_codes ? head_dim + int64_t{sizeof(float)} : 2 * head_dim;
+    return 2 * (batch * length + others) * kv_heads * of_head;
   }
 };
 
@@ -57,6 +61,12 @@ std::vector<Case> cases(bool is_quick) {
     all.push_back({.batch = 64, .length = 2048, .head_dim = dim});
   }
   all.push_back({.batch = 1, .length = 32768, .others = 63});
+  for (Case c : std::vector<Case>(all)) {
+    const bool is_of_shape = c.q_heads == 32 && c.kv_heads == 8 && !c.rotates;
+    if (!is_of_shape) continue;
+    c.has_codes = true;
+    all.push_back(c);
+  }
   const int64_t most = is_quick ? kMaxQuickBytes : kMaxBytes;
   std::erase_if(all, [&](const Case& c) { return c.bytes() > most; });
   return all;
@@ -84,17 +94,28 @@ class Batch {
         parts_(parts),
         q_(c.num_seqs() * c.q_heads * c.head_dim),
         o_(c.num_seqs() * c.q_heads * c.head_dim),
-        pool_(2 * parts * c.num_pages() * c.kv_heads * kPageSize * c.head_dim),
+        pool_(2 * parts * c.num_pages() * c.kv_heads * kPageSize * c.head_dim /
+              (c.has_codes ? 2 : 1)),
+        scales_(c.has_codes ? 4 * parts * c.num_pages() * c.kv_heads * kPageSize : 1),
         page_indptr_(page_starts(c)),
         last_page_len_(last_page_lengths(c)),
-        pages_(testing::shuffled(parts * c.num_pages())) {}
+        pages_(testing::shuffled(parts * c.num_pages())) {
+    if (!c.has_codes) return;
+    const int64_t codes = 2 * parts * c.num_pages() * c.kv_heads * kPageSize * c.head_dim;
+    fill_codes(pool_.data(), codes);
+    fill_scales(scales_.data(), codes / c.head_dim);
+  }
 
   void decode(const ExecContext& ctx, int call) const {
     const int64_t num_pages = parts_ * c_.num_pages();
-    const TensorView all(pool_.data(), DType::kBFloat16, kGpu,
+    const TensorView all(pool_.data(), c_.has_codes ? DType::kFloat8E4M3 : DType::kBFloat16, kGpu,
                          {2 * num_pages, c_.kv_heads, kPageSize, c_.head_dim});
-    const PagedKv cache =
-        PagedKv::from_pool(all.narrow(0, 0, num_pages), all.narrow(0, num_pages, num_pages));
+    const TensorView k = all.narrow(0, 0, num_pages), v = all.narrow(0, num_pages, num_pages);
+    const TensorView scales(scales_.data(), DType::kFloat32, kGpu,
+                            {2 * num_pages, c_.kv_heads, kPageSize});
+    const PagedKv cache = c_.has_codes ? PagedKv::from_pool(k, v, scales.narrow(0, 0, num_pages),
+                                                            scales.narrow(0, num_pages, num_pages))
+                                       : PagedKv::from_pool(k, v);
     const PageTable table{page_indptr_.view(),
                           pages_.view().narrow(0, call % parts_ * c_.num_pages(), c_.num_pages()),
                           last_page_len_.view()};
@@ -110,7 +131,7 @@ class Batch {
 
   Case c_;
   int64_t parts_;
-  RandomValues q_, o_, pool_;
+  RandomValues q_, o_, pool_, scales_;
   DeviceIndices page_indptr_, last_page_len_, pages_;
 };
 
@@ -124,7 +145,7 @@ void run(testing::BenchProgram& program) {
         program.stream(), calls, [&](int call) { batch.decode(context.exec(), call); },
         {3, program.is_quick() ? 5 : 11});
     const auto bytes = static_cast<double>(c.bytes());
-    program.add({{"op", "batch_decode"},
+    program.add({{"op", c.has_codes ? "batch_decode, f8e4m3" : "batch_decode"},
                  {"q_heads", c.q_heads},
                  {"kv_heads", c.kv_heads},
                  {"head_dim", c.head_dim},

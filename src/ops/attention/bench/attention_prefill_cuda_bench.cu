@@ -12,6 +12,7 @@
 #include "heddle/ops/attention.h"
 
 #include "core/math.h"
+#include "ops/attention/bench/codes_cuda.h"
 #include "testing/bench_program_cuda.h"
 
 namespace heddle {
@@ -21,7 +22,7 @@ using testing::DeviceIndices;
 using testing::kGpu;
 using testing::RandomValues;
 
-constexpr int64_t kPageSize = 16, kElement = 2;
+constexpr int64_t kPageSize = 16;
 constexpr int64_t kColdBytes = int64_t{200} << 20;  // the L2 cache of an H200 has 60 MB
 constexpr double kFlopsPerUs = 7.9e8;
 constexpr double kScaleOfVarianceOne = 1.73;  // of values in [-scale, scale)
@@ -30,13 +31,14 @@ struct Case {
   int64_t batch, length;
   int64_t q_heads = 32, kv_heads = 8, head_dim = 128;
   DType dtype = DType::kBFloat16;
-  bool rotates = false;
+  bool rotates = false, has_codes = false;
 
   [[nodiscard]] int64_t num_tokens() const { return batch * length; }
   [[nodiscard]] int64_t pages_per_seq() const { return ceil_div(length, kPageSize); }
   [[nodiscard]] int64_t num_pages() const { return batch * pages_per_seq(); }
+  /// Of pools in elements of 2 bytes.
   [[nodiscard]] int64_t pool_elements() const {
-    return 2 * num_pages() * kv_heads * kPageSize * head_dim;
+    return 2 * num_pages() * kv_heads * kPageSize * head_dim / (has_codes ? 2 : 1);
   }
   [[nodiscard]] double flops() const {
     return 2.0 * double(batch) * double(length) * double(length) * double(q_heads * head_dim);
@@ -49,6 +51,10 @@ std::vector<Case> cases(bool is_quick) {
   Case rotates = base;
   rotates.rotates = true;
   all.push_back(rotates);
+  for (Case c : {Case{1, 4096}, base, Case{1, 16384}}) {
+    c.has_codes = true;
+    all.push_back(c);
+  }
   if (is_quick) return all;
   for (const int64_t dim : {64, 80, 96, 112, 128, 192, 256}) {
     Case c = base;
@@ -79,14 +85,21 @@ class Prompts {
         last_page_len_(std::vector<int32_t>(
             size_t(c.batch),
             static_cast<int32_t>(c.length - (c.pages_per_seq() - 1) * kPageSize))) {
-    for (int i = 0; i < num_pools; ++i) pools_.emplace_back(c.pool_elements(), kScaleOfVarianceOne);
+    for (int i = 0; i < num_pools; ++i) {
+      pools_.emplace_back(c.pool_elements(), kScaleOfVarianceOne);
+      if (c.has_codes) fill_codes(pools_.back().data(), 2 * c.pool_elements());
+    }
   }
 
   void run(const ExecContext& ctx, int call) const {
-    const TensorView all(pools_[size_t(call) % pools_.size()].data(), c_.dtype, kGpu,
+    const TensorView all(pools_[size_t(call) % pools_.size()].data(),
+                         c_.has_codes ? DType::kFloat8E4M3 : c_.dtype, kGpu,
                          {2 * c_.num_pages(), c_.kv_heads, kPageSize, c_.head_dim});
-    const PagedKv cache = PagedKv::from_pool(all.narrow(0, 0, c_.num_pages()),
-                                             all.narrow(0, c_.num_pages(), c_.num_pages()));
+    const TensorView k = all.narrow(0, 0, c_.num_pages()),
+                     v = all.narrow(0, c_.num_pages(), c_.num_pages());
+    // One scale for all: reading more takes no time here.
+    const PagedKv cache =
+        c_.has_codes ? PagedKv::from_pool(k, v, 0.01f, 0.01f) : PagedKv::from_pool(k, v);
     const PageTable table{page_indptr_.view(), pages_.view(), last_page_len_.view()};
     AttentionOptions options;
     if (c_.rotates) options.rope = RopeParams{};
@@ -106,13 +119,15 @@ class Prompts {
 
 void time_case(testing::BenchProgram& program, const Case& c) {
   const auto pools =
-      static_cast<int>(std::clamp<int64_t>(kColdBytes / (c.pool_elements() * kElement), 1, 16));
+      static_cast<int>(std::clamp<int64_t>(kColdBytes / (c.pool_elements() * 2), 1, 16));
   const int calls = std::max(pools, c.flops() < 1e11 ? 8 : 1);
   const Prompts prompts(c, pools);
   const std::vector<double> samples = testing::time_in_graph(
       program.stream(), calls, [&](int call) { prompts.run(program.context().exec(), call); },
       {3, program.is_quick() ? 5 : 15});
-  program.add({{"op", c.rotates ? "batch_prefill, RoPE inside" : "batch_prefill"},
+  program.add({{"op", c.rotates     ? "batch_prefill, RoPE inside"
+                      : c.has_codes ? "batch_prefill, f8e4m3"
+                                    : "batch_prefill"},
                {"batch", c.batch},
                {"q_len", c.length},
                {"q_heads", c.q_heads},

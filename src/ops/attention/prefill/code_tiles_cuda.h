@@ -26,12 +26,12 @@ struct CodeCopier : Copier<S> {
   using Base = Copier<S>;
   static constexpr int kVectors = S::kCodeVectors, kRows = S::kKeys / Base::kRowStep;
 
-  std::byte *codes, *elements;  // of the thread; the row of its first in the first tile
+  std::byte *shared, *codes;  // of the block; of the thread
 
-  __device__ CodeCopier(std::byte* shared, int head_dim)
-      : Base(shared, head_dim),
-        codes(shared + S::kCodesAt + threadIdx.x * 16),
-        elements(shared + Base::row * S::kRowBytes) {}
+  __device__ CodeCopier(std::byte* its_shared, int head_dim)
+      : Base(its_shared, head_dim),
+        shared(its_shared),
+        codes(its_shared + S::kCodesAt + threadIdx.x * 16) {}
 
   /// Rows of heads up to 64 have vectors for half of the threads.
   [[nodiscard]] __device__ bool has_vectors() const { return S::kDim > 64 || Base::vector < 4; }
@@ -101,9 +101,7 @@ struct CodeCopier : Copier<S> {
         const int vector = 2 * (Base::vector + 8 * v);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const uint32_t offset = vector_offset<S::kDim>(row & 7, vector + half);
-          auto* const to = elements + tile_at + i * Base::kRowStep * S::kRowBytes + offset -
-                           (row & 7) * S::kRowBytes;
+          auto* const to = shared + tile_at + vector_offset<S::kDim>(row, vector + half);
           const uint32_t* const of = two + 4 * half;
           *reinterpret_cast<uint4*>(to) = {of[0], of[1], of[2], of[3]};
         }

@@ -45,12 +45,18 @@ struct AttentionRun {
   /// CUDA: products of tensor cores, with weights and rotated keys in the dtype of the cache.
   bool is_gpu = false;
 
-  /// What an element may differ by.
-  template <class T>
+  /// What an element may differ by. Values of codes are larger.
+  template <class T, class TKV = T>
   [[nodiscard]] double bound(double want) const {
     if (!is_gpu) return 1.01 * kRounding<T> * std::abs(want) + 2e-5;
     constexpr bool kIsHalf = std::is_same_v<T, half>;
-    return (kIsHalf ? 1e-3 : 8e-3) * std::abs(want) + (kIsHalf ? 5e-4 : 8e-3);
+    constexpr double kSize = std::is_same_v<TKV, float8_e4m3> ? 2.5 : 1.0;
+    return (kIsHalf ? 1e-3 : 8e-3) * std::abs(want) + (kIsHalf ? 5e-4 : 8e-3) * kSize;
+  }
+  /// Whether calls with keys that rotate inside are supported.
+  template <class TKV>
+  [[nodiscard]] bool can_rotate() const {
+    return !is_gpu || !std::is_same_v<TKV, float8_e4m3>;
   }
   template <class T>
   [[nodiscard]] double lse_bound(double want) const {
@@ -77,6 +83,11 @@ struct Setting {
   bool decode = false;
   const AttentionRun* run = nullptr;  // nullptr: the CPU with `threads`
   ScalePlace scales = ScalePlace::kInPages;
+
+  template <class TKV>
+  [[nodiscard]] bool can_rotate() const {
+    return run == nullptr || run->can_rotate<TKV>();
+  }
 };
 
 /// Output rows of one call, all sequences one after the other.

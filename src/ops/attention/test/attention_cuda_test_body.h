@@ -16,7 +16,7 @@
 
 namespace heddle::testing {
 
-/// T: dtype of q and of the cache.
+/// T: dtype of q, and of the cache where nothing else is said.
 template <class T>
 class AttentionCuda : public CudaTest {
  protected:
@@ -43,14 +43,16 @@ class AttentionCuda : public CudaTest {
   }
 
   /// Random calls against the definition in double: `rounds`, or few of a tile or two each at small
-  /// sizes.
+  /// sizes. TKV: dtype of the cache.
+  template <class TKV = T>
   void expect_agreement(AttentionLimits limits, int rounds) {
+    limits.may_rotate = run().template can_rotate<TKV>();
     limits.longest = small_or<int64_t>(90, limits.longest);
     limits.max_seqs = small_or<int64_t>(2, limits.max_seqs);
     for (int round = 0; round < small_or(12, rounds); ++round) {
       const AttentionCase c = random_case(limits);
-      SCOPED_TRACE(::testing::Message() << c << " " << kDType<T>);
-      AttentionCheck<T, T>(c).run(any_run());
+      SCOPED_TRACE(::testing::Message() << c << " " << kDType<T> << " over " << kDType<TKV>);
+      AttentionCheck<T, TKV>(c).run(any_run());
       ASSERT_FALSE(HasFailure()) << "round " << round;
     }
   }

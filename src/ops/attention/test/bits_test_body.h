@@ -21,11 +21,11 @@ inline HeadShape random_heads() {
           static_cast<int>(pick<int64_t>({64, 64, 72, 128, 200, 33}))};
 }
 
-inline std::vector<AttentionOptions> all_options() {
+inline std::vector<AttentionOptions> all_options(bool may_rotate = true) {
   AttentionOptions window, cap, rope;
   window.window_left = random_int(0, 90);
   cap.logits_soft_cap = 5.0f;
-  rope.rope = RopeParams{.theta = 1e4, .rotary_dim = 32};
+  if (may_rotate) rope.rope = RopeParams{.theta = 1e4, .rotary_dim = 32};
   if (small_sizes()) return {window, rope};
   return {AttentionOptions{}, window, cap, rope};
 }
@@ -66,7 +66,7 @@ void expect_a_row_alone_is_the_row_in_a_batch(const Setting& alone,
       batch.push_back(random_sequence<T, TKV>(heads, 1, kv_len));
     }
   }
-  for (const AttentionOptions& options : all_options()) {
+  for (const AttentionOptions& options : all_options(alone.can_rotate<TKV>())) {
     Attended<T> want;
     for (const auto& sequence : batch)
       want.append(attend<T, TKV>(heads, {sequence}, alone, options));
@@ -81,7 +81,7 @@ void expect_pages_do_not_show(const Setting& base) {
   const HeadShape heads = random_heads();
   std::vector<Sequence<T, TKV>> batch = random_batch<T, TKV>(heads);
   if (base.decode) batch = {batch.front(), batch.back()};
-  for (const AttentionOptions& options : all_options()) {
+  for (const AttentionOptions& options : all_options(base.can_rotate<TKV>())) {
     const auto want = attend(heads, batch, base, options);
     for (const int page_size : small_or<std::vector<int>>({7, 16}, {1, 16, 64, 7, 200, 256})) {
       for (const PageLayout layout : {PageLayout::kTokenMajor, PageLayout::kPointers}) {
@@ -101,7 +101,7 @@ void expect_chunks_give_the_whole_prompt(const Setting& base, const Setting& ste
   const HeadShape heads = random_heads();
   const int64_t length = small_or<int64_t>(70, 140);
   const auto prompt = random_sequence<T, TKV>(heads, length, length);
-  for (const AttentionOptions& options : all_options()) {
+  for (const AttentionOptions& options : all_options(base.can_rotate<TKV>())) {
     const auto at_once = attend<T, TKV>(heads, {prompt}, base, options);
     Attended<T> in_chunks, one_by_one;
     for (int64_t begin = 0; begin < prompt.q_len;) {
@@ -134,7 +134,7 @@ void expect_nan_reaches_the_rows_that_see_it_only(const Setting& base) {
       dirty.v[size_t(i)] = from_float<TKV>(poison);
       dirty.k[size_t(i)] = from_float<TKV>(std::numeric_limits<float>::quiet_NaN());
     }
-    for (AttentionOptions options : all_options()) {
+    for (AttentionOptions options : all_options(base.can_rotate<TKV>())) {
       options.window_left = window;
       const auto a = attend<T, TKV>(heads, {clean}, base, options);
       const auto b = attend<T, TKV>(heads, {dirty}, base, options);

@@ -2,7 +2,9 @@
 // replays. And sequences that several blocks share: the bits are those without a workspace, where
 // each block has whole ones.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <type_traits>
 #include <vector>
 
 #include "cuda/check.h"
@@ -24,19 +26,21 @@ namespace heddle::testing {
 namespace {
 
 /// Room for sequences in one pool of pages; their lengths and places change from replay to replay.
-template <class T>
+/// TKV: dtype of the cache.
+template <class T, class TKV>
 class ChangingSequences {
  public:
   static constexpr int64_t kKvHeads = 2, kQHeads = 8, kDim = 128, kPageSize = 16;
 
   /// pool: keys, then values of num_pages.
-  ChangingSequences(int64_t num_seqs, int64_t num_pages, const std::vector<T>& pool)
+  ChangingSequences(int64_t num_seqs, int64_t num_pages, const std::vector<TKV>& pool)
       : num_seqs_(num_seqs),
         num_pages_(num_pages),
         pool_(pool),
         q_(random_normal<T>(num_seqs * kQHeads * kDim)),
         o_(size_t(num_seqs * kQHeads * kDim)),
         lse_(size_t(num_seqs * kQHeads)),
+        scales_(scales_for(pool)),
         page_indptr_(size_t(num_seqs + 1)),
         pages_(size_t(num_pages)),
         last_page_len_(size_t(num_seqs)) {}
@@ -65,17 +69,21 @@ class ChangingSequences {
   }
 
   void run(const ExecContext& ctx) {
-    const TensorView all = pool_.view({2 * num_pages_, kKvHeads, kPageSize, kDim});
     const PageTable table{page_indptr_.view({num_seqs_ + 1}), pages_.view({num_pages_}),
                           last_page_len_.view({num_seqs_})};
-    batch_decode(
-        ctx, o_.view({num_seqs_, kQHeads, kDim}), lse_.view({num_seqs_, kQHeads}),
-        q_.view({num_seqs_, kQHeads, kDim}),
-        PagedKv::from_pool(all.narrow(0, 0, num_pages_), all.narrow(0, num_pages_, num_pages_)),
-        table);
+    batch_decode(ctx, o_.view({num_seqs_, kQHeads, kDim}), lse_.view({num_seqs_, kQHeads}),
+                 q_.view({num_seqs_, kQHeads, kDim}), cache(), table);
   }
-  static std::vector<T> random_pool(int64_t num_pages) {
-    return random_normal<T>(size_t(2 * num_pages * kKvHeads * kPageSize * kDim));
+  static std::vector<TKV> random_pool(int64_t num_pages) {
+    return random_normal<TKV>(size_t(2 * num_pages * kKvHeads * kPageSize * kDim));
+  }
+  /// Scales that follow from the codes; of no use without.
+  static std::vector<float> scales_for(const std::vector<TKV>& pool) {
+    std::vector<float> scales(pool.size() / size_t{kDim});
+    for (size_t i = 0; i < scales.size(); ++i) {
+      scales[i] = 0.5f + std::abs(to_float(pool[i * size_t{kDim}]));
+    }
+    return scales;
   }
   void poison() {
     o_.poison();
@@ -108,30 +116,53 @@ class ChangingSequences {
     pages_.upload(ids);
   }
 
+  [[nodiscard]] PagedKv cache() const {
+    const TensorView all = pool_.view({2 * num_pages_, kKvHeads, kPageSize, kDim});
+    const TensorView k = all.narrow(0, 0, num_pages_), v = all.narrow(0, num_pages_, num_pages_);
+    if constexpr (std::is_same_v<TKV, float8_e4m3>) {
+      const TensorView scales = scales_.view({2 * num_pages_, kKvHeads, kPageSize});
+      return PagedKv::from_pool(k, v, scales.narrow(0, 0, num_pages_),
+                                scales.narrow(0, num_pages_, num_pages_));
+    } else {
+      return PagedKv::from_pool(k, v);
+    }
+  }
+
   int64_t num_seqs_, num_pages_;
-  DeviceBuffer<T> pool_, q_, o_;
-  DeviceBuffer<float> lse_;
+  DeviceBuffer<TKV> pool_;
+  DeviceBuffer<T> q_, o_;
+  DeviceBuffer<float> lse_, scales_;
   DeviceBuffer<int32_t> page_indptr_, pages_, last_page_len_;
 };
 
-template <class T>
+template <class Q, class KV>
+struct TypesOf {
+  using Query = Q;
+  using Cache = KV;
+};
+
+template <class Types>
 class AttentionDecodeReplay : public CudaTest {
  protected:
-  using Sequences = ChangingSequences<T>;
+  using T = typename Types::Query;
+  using Sequences = ChangingSequences<T, typename Types::Cache>;
   [[nodiscard]] static size_t workspace_bytes(const Sequences& s, Device device) {
     return batch_decode_workspace_bytes(device, s.num_seqs(), Sequences::kQHeads, Sequences::kDim);
   }
 };
-using HalfTypes = ::testing::Types<half, bfloat16>;
-TYPED_TEST_SUITE(AttentionDecodeReplay, HalfTypes);
+using AllTypes = ::testing::Types<TypesOf<half, half>, TypesOf<bfloat16, bfloat16>,
+                                  TypesOf<bfloat16, float8_e4m3>>;
+TYPED_TEST_SUITE(AttentionDecodeReplay, AllTypes);
 
 TYPED_TEST(AttentionDecodeReplay, SeesLengthsAndTablesThatChangedInPlace) {
+  using T = typename TestFixture::T;
+  using Sequences = typename TestFixture::Sequences;
   const DeviceStream stream;
   const Device device = this->cuda_context(stream.get()).device;
   const int64_t num_pages = small_or(100, 1500);
-  const auto pool = ChangingSequences<TypeParam>::random_pool(num_pages);
+  const auto pool = Sequences::random_pool(num_pages);
   for (const int64_t num_seqs : {1, 5, 70, small_or(80, 600)}) {
-    ChangingSequences<TypeParam> sequences(num_seqs, num_pages, pool);
+    Sequences sequences(num_seqs, num_pages, pool);
     const CudaContext context(device, stream.get(), this->workspace_bytes(sequences, device));
     const CudaContext without(device, stream.get(), 0);
     sequences.change(1000);
@@ -148,7 +179,7 @@ TYPED_TEST(AttentionDecodeReplay, SeesLengthsAndTablesThatChangedInPlace) {
         sequences.poison();
         graph.launch(stream.get());
         stream.wait();
-        ASSERT_TRUE(same_bits<TypeParam>(sequences.rows(), want)) << num_seqs << " sequences";
+        ASSERT_TRUE(same_bits<T>(sequences.rows(), want)) << num_seqs << " sequences";
         ASSERT_TRUE(same_bits<float>(sequences.lse(), want_lse)) << num_seqs << " sequences";
       }
     }
@@ -158,13 +189,14 @@ TYPED_TEST(AttentionDecodeReplay, SeesLengthsAndTablesThatChangedInPlace) {
 /// Where chips can, decode starts before the previous kernel has ended, and looks at what
 /// lies in the tables then.
 TYPED_TEST(AttentionDecodeReplay, SeesWhatTheKernelInFrontWritesLast) {
+  using T = typename TestFixture::T;
+  using Sequences = typename TestFixture::Sequences;
   const DeviceStream stream;
   const Device device = this->cuda_context(stream.get()).device;
   const int64_t num_pages = small_or(100, 1500);
-  const auto pool = ChangingSequences<TypeParam>::random_pool(num_pages);
+  const auto pool = Sequences::random_pool(num_pages);
   for (const int64_t num_seqs : {1, 5, 70, 130}) {
-    ChangingSequences<TypeParam> sequences(num_seqs, num_pages, pool),
-        late(num_seqs, num_pages, pool);
+    Sequences sequences(num_seqs, num_pages, pool), late(num_seqs, num_pages, pool);
     const CudaContext context(device, stream.get(), this->workspace_bytes(sequences, device));
     for (int round = 0; round < small_or(3, 12); ++round) {
       late.change(small_or(600, 5000));
@@ -178,7 +210,7 @@ TYPED_TEST(AttentionDecodeReplay, SeesWhatTheKernelInFrontWritesLast) {
       copy_late(sequences.copies_of(late), stream.get());
       sequences.run(context.exec());
       stream.wait();
-      ASSERT_TRUE(same_bits<TypeParam>(sequences.rows(), want)) << num_seqs << " sequences";
+      ASSERT_TRUE(same_bits<T>(sequences.rows(), want)) << num_seqs << " sequences";
     }
   }
 }

@@ -1,5 +1,6 @@
 // batch_prefill in a captured graph: lengths, tables and rows are those that lie on the device when
 // it replays.
+#include <type_traits>
 #include <vector>
 
 #include "cuda/check.h"
@@ -19,7 +20,8 @@ namespace heddle::testing {
 namespace {
 
 /// Room for kSeqs sequences in one pool of pages; what they are changes from replay to replay.
-template <class T>
+/// TKV: dtype of the cache.
+template <class T, class TKV>
 class ChangingBatch {
  public:
   static constexpr int64_t kSeqs = 5, kTokens = 260, kPages = 120, kPageSize = 16;
@@ -62,11 +64,11 @@ class ChangingBatch {
     const TensorView all = pool_.view({2 * kPages, kKvHeads, kPageSize, kDim});
     const PageTable table{page_indptr_.view({kSeqs + 1}), pages_.view({kPages}).narrow(0, 0, pages),
                           last_page_len_.view({kSeqs})};
-    batch_prefill(
-        ctx, o_.view({kTokens, kQHeads, kDim}).narrow(0, 0, tokens),
-        lse_.view({kTokens, kQHeads}).narrow(0, 0, tokens),
-        q_.view({kTokens, kQHeads, kDim}).narrow(0, 0, tokens), q_indptr_.view({kSeqs + 1}),
-        PagedKv::from_pool(all.narrow(0, 0, kPages), all.narrow(0, kPages, kPages)), table);
+    batch_prefill(ctx, o_.view({kTokens, kQHeads, kDim}).narrow(0, 0, tokens),
+                  lse_.view({kTokens, kQHeads}).narrow(0, 0, tokens),
+                  q_.view({kTokens, kQHeads, kDim}).narrow(0, 0, tokens),
+                  q_indptr_.view({kSeqs + 1}),
+                  cache(all.narrow(0, 0, kPages), all.narrow(0, kPages, kPages)), table);
   }
   void poison() {
     o_.poison();
@@ -83,9 +85,16 @@ class ChangingBatch {
   }
 
  private:
+  [[nodiscard]] static PagedKv cache(const TensorView& k, const TensorView& v) {
+    if constexpr (std::is_same_v<TKV, float8_e4m3>) {
+      return PagedKv::from_pool(k, v, 0.75f, 2.0f);
+    } else {
+      return PagedKv::from_pool(k, v);
+    }
+  }
   [[nodiscard]] size_t num_elements() const { return size_t(q_starts_.back() * kQHeads * kDim); }
 
-  DeviceBuffer<T> pool_{random_normal<T>(2 * kPages * kKvHeads * kPageSize * kDim)};
+  DeviceBuffer<TKV> pool_{random_normal<TKV>(2 * kPages * kKvHeads * kPageSize * kDim)};
   DeviceBuffer<T> q_{random_normal<T>(kTokens * kQHeads * kDim)};
   DeviceBuffer<T> o_{size_t{kTokens * kQHeads * kDim}};
   DeviceBuffer<float> lse_{size_t{kTokens * kQHeads}};
@@ -94,15 +103,23 @@ class ChangingBatch {
   std::vector<int32_t> q_starts_, page_starts_;
 };
 
-template <class T>
+template <class Q, class KV>
+struct TypesOf {
+  using Query = Q;
+  using Cache = KV;
+};
+
+template <class Types>
 class AttentionPrefillReplay : public CudaTest {};
-using HalfTypes = ::testing::Types<half, bfloat16>;
-TYPED_TEST_SUITE(AttentionPrefillReplay, HalfTypes);
+using AllTypes =
+    ::testing::Types<TypesOf<half, half>, TypesOf<bfloat16, bfloat16>, TypesOf<half, float8_e4m3>>;
+TYPED_TEST_SUITE(AttentionPrefillReplay, AllTypes);
 
 TYPED_TEST(AttentionPrefillReplay, SeesLengthsAndTablesThatChangedInPlace) {
   const DeviceStream stream;
   const ExecContext ctx = this->cuda_context(stream.get());
-  ChangingBatch<TypeParam> batch;
+  using T = typename TypeParam::Query;
+  ChangingBatch<T, typename TypeParam::Cache> batch;
   batch.change();
   batch.run(ctx, false);  // loads the kernels
   const RecordedGraph graph(stream.get(), [&] { batch.run(ctx, false); });
@@ -116,7 +133,7 @@ TYPED_TEST(AttentionPrefillReplay, SeesLengthsAndTablesThatChangedInPlace) {
     batch.poison();
     graph.launch(stream.get());
     stream.wait();
-    ASSERT_TRUE(same_bits<TypeParam>(batch.rows(), want)) << "round " << round;
+    ASSERT_TRUE(same_bits<T>(batch.rows(), want)) << "round " << round;
     ASSERT_TRUE(same_bits<float>(batch.lse(), want_lse)) << "round " << round;
     ASSERT_TRUE(batch.rest_untouched()) << "round " << round;
   }

@@ -43,13 +43,13 @@ inline std::ostream& operator<<(std::ostream& os, const AttentionCase& c) {
   return os;
 }
 
-inline AttentionOptions random_options(int head_dim) {
+inline AttentionOptions random_options(int head_dim, bool may_rotate = true) {
   AttentionOptions options;
   if (random_int(0, 2) == 0) options.sm_scale = pick({0.05f, 0.2f});
   options.causal = random_int(0, 3) != 0;
   options.window_left = pick<int64_t>({-1, -1, 0, 1, random_int(2, 150)});
   options.logits_soft_cap = pick({0.0f, 0.0f, 2.0f, 30.0f});
-  if (head_dim >= 2 && random_int(0, 2) == 0) {
+  if (may_rotate && head_dim >= 2 && random_int(0, 2) == 0) {
     RopeParams rope{.theta = pick({1e4, 5e5}), .scale = pick({1.0, 4.0})};
     rope.rotary_dim = 2 * static_cast<int>(random_int(head_dim % 2, head_dim / 2));
     const int64_t correction = random_int(0, 5);
@@ -67,6 +67,7 @@ struct AttentionLimits {
       true;  // else multiples of 8, and mostly no gaps, so that kernels can load vectors
   int64_t longest = 200;  // keys
   int64_t max_seqs = 4;
+  bool may_rotate = true;  // RoPE inside
 };
 
 inline CacheShape random_cache_shape(const AttentionLimits& limits) {
@@ -107,7 +108,7 @@ inline AttentionCase random_case(const AttentionLimits& limits = {}) {
     c.q_lens.push_back(
         c.decode ? 1 : pick<int64_t>({0, 1, 1, kv_len % 50, random_int(1, 30), kv_len % 40 + 3}));
   }
-  c.options = random_options(c.cache.head_dim);
+  c.options = random_options(c.cache.head_dim, limits.may_rotate);
   if (!c.decode && random_int(0, 3) == 0) {
     for (size_t i = 0; i < c.q_lens.size(); ++i) c.has_tree.push_back(random_int(0, 2) != 0);
   }
@@ -249,7 +250,7 @@ class AttentionCheck {
         for (size_t d = 0; d < want.o.size(); ++d) {
           const double got = to_float(o[at + d]), error = std::abs(got - want.o[d]);
           written[at + d] = true;
-          ASSERT_LE(error, run.bound<TQ>(want.o[d]))
+          ASSERT_LE(error, (run.bound<TQ, TKV>(want.o[d])))
               << got << " for " << want.o[d] << ", row " << row << ", element " << d;
         }
         if (!c_.with_lse) continue;

@@ -117,6 +117,9 @@ TEST(SelectAttention, WhatDecodeCanDoWithout) {
       {with(decode(8, 2048), [](auto& c) { c.rotates = true; }), kH200,
        "decode: heads as 128, 8 rows, 264 blocks, 2 side by side, rotates, 8 units, shared, "
        "stale start, whole tiles"},
+      {with(decode(8, 2048), [](auto& c) { c.has_codes = true; }), kH200,
+       "decode: heads as 128, 8 rows, 264 blocks, 2 side by side, codes, 8 units, shared, "
+       "stale start, whole tiles"},
       {with(decode(8, 2048), [](auto& c) { c.has_scratch = false; }), kH200,
        "decode: heads as 128, 8 rows, 264 blocks, 2 side by side, 8 units, stale start, "
        "whole tiles"},
@@ -160,6 +163,8 @@ TEST(SelectAttention, Prefill) {
        "general prefill: heads as 128, 128 rows, 1032 blocks"},
       {with(prefill(1, 4096), [](auto& c) { c.is_kv_aligned = false, c.head_dim = 256; }), kH200,
        "general prefill: heads as 256, 32 rows, 4104 blocks"},
+      {with(prefill(1, 4096), [](auto& c) { c.has_codes = true; }), kH200,
+       "general prefill: heads as 128, 128 rows, 1032 blocks, codes"},
   });
 }
 
@@ -193,6 +198,20 @@ TEST(SelectAppend, VectorsOrElements) {
                     .num_pairs = 32,
                     .is_q_aligned = false}),
             "elements: 64 a head, 1 warps a token, blocks of 64 threads, 32 a row");
+}
+
+TEST(SelectAppend, Codes) {
+  const auto choice = [](const AppendCall& call) {
+    return text(select_append_kernel(call, kH200));
+  };
+  AppendCall call{.num_tokens = 32, .num_kv_heads = 8, .head_dim = 128, .stores_codes = true};
+  call.is_aligned = false;  // of two dtypes
+  EXPECT_EQ(choice(call), "codes: 128 a head, 16 warps a token");
+  call.num_tokens = 4096;
+  EXPECT_EQ(choice(call), "codes: 128 a head, 4 warps a token");
+  call.num_pairs = 64;
+  call.num_q_heads = 32;
+  EXPECT_EQ(choice(call), "codes: 128 a head, 4 warps a token, blocks of 512 threads, 8 a row");
 }
 
 TEST(SelectAttention, ChoicesCompareAndCallsPrintThemselves) {
