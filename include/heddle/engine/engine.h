@@ -72,8 +72,8 @@ struct EngineOptions {
   std::string fairness{};
   /// Type in which keys and values are kept: on the CPU "f32" (empty), or "f16" or "bf16", to which
   /// they are rounded when they are stored (docs/engine.md); in f16 what is above 65504 becomes
-  /// infinite. "fp8": f8e4m3 with an f32 scale for each token and kv head. On a GPU the type in
-  /// which the model's products are read and written, "f16" or "bf16"; empty: that one.
+  /// infinite. "fp8": f8e4m3 with an f32 scale for each token and kv head. On a GPU "fp8", or
+  /// the type in which the model's products are read and written, "f16" or "bf16"; empty: that one.
   std::string kv_type{};
   /// Type in which matrices that are stored in f32, f16 or bf16 are packed when the model is
   /// loaded: "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "f16" or "bf16"; empty: as they are stored.

@@ -58,11 +58,12 @@ model::StepLimits step_limits(const Limits& limits, const PagePool& pages) {
               Sampler::staged_bytes(limits.max_batch) + ValueRows::staged_bytes(limits.max_batch)};
 }
 
-/// On a GPU keys and values are read in the type of the products.
+/// On a GPU keys and values are read in the type of the products, or in fp8.
 void check_kv_type(Device device, DType kv_type, DType activations) {
-  HEDDLE_CHECK(device.type == DeviceType::kCpu || kv_type == activations, "kv_type is ",
-               kv_type_name(kv_type), ", but this model on ", device, " needs ", activations,
-               "; device cpu (--device cpu) takes any type");
+  const bool is_read = kv_type == activations || kv_type == DType::kFloat8E4M3;
+  HEDDLE_CHECK(device.type == DeviceType::kCpu || is_read, "kv_type is ", kv_type_name(kv_type),
+               ", but this model on ", device, " needs ", activations, " or ",
+               kv_type_name(DType::kFloat8E4M3), "; device cpu (--device cpu) takes any type");
 }
 
 KvCache::Shape kv_shape(Device device, const model::Decoder& model, const Limits& limits) {

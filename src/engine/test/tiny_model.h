@@ -18,7 +18,7 @@
 namespace heddle::testing {
 
 /// A type of the KV cache that changes no promise about bits.
-inline std::string any_kv_type() { return is_on_cpu() && random_int(0, 1) == 0 ? "fp8" : ""; }
+inline std::string any_kv_type() { return random_int(0, 1) == 0 ? "fp8" : ""; }
 
 /// A Llama of a test in a file of its own, and engines that run it.
 class TinyModel {

@@ -82,6 +82,17 @@ TEST(TinyModelLogits, KeysAndValuesAreRoundedToTheTypeOfTheCache) {
   }
 }
 
+TEST(TinyModelLogits, ACacheInFp8IsReadAsItWasWritten) {
+  const Llama model = random_llama(testing::tiny_config(), false);
+  const std::vector<int32_t> tokens = testing::random_tokens(29);
+  const testing::TinyModel file(model);
+  for (const int chunk : {64, 5, 1}) {  // one by one: the path of drawn tokens
+    EngineOptions options{.page_size = 16, .prefill_chunk = chunk, .kv_type = "fp8"};
+    const std::vector<float> logits = file.engine(options).prompt_logits(request_of(tokens));
+    EXPECT_LT(error_of(logits, model, tokens), 0.3) << "chunks of " << chunk;
+  }
+}
+
 TEST(TinyModelLogits, AnotherTypeOfTheCacheIsRefusedWithTheNames) {
   const testing::TinyModel file(random_llama(testing::tiny_config(), false));
   for (const std::string name : {"F16", "f64", "q8_0", "fp8_e5m2"}) {

@@ -1,7 +1,8 @@
 // Times batch_decode on the first GPU.
 //   bench_attention_decode_cuda --json FILE [--quick]
-// bf16 and f8e4m3 with scales of tokens, head-major pages of 16 in random order. A sample is one call's share of a replay of a graph
-// of calls that take other pages each, so that keys and values come from memory.
+// bf16 and f8e4m3 with scales of tokens, head-major pages of 16 in random order. A sample is one
+// call's share of a replay of a graph of calls that take other pages each, so that keys and values
+// come from memory.
 //
 // Floors are the bytes of keys, values and scales, each once, at the 4.6 TB/s of plain reads on an
 // H200.

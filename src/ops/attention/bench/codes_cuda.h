@@ -1,6 +1,6 @@
 #pragma once
 
-// Caches of f8e4m3 for the benches: random codes, none of which is NaN, and scales between 1/128 and
+// Caches of f8e4m3 for the benches: random codes, none of which is NaN, and scales from 1/128 to
 // 1/64.
 
 #include <cstddef>

@@ -83,7 +83,7 @@ struct CodeRowFragments {
 
  private:
   /// Makes row g of a tile f16: its largest element in [2^14, 2^15), so that nothing overflows, and
-  /// what is lost of an element is at most 2^-40 of the largest. Returns the unit.
+  /// what is lost of an element is at most 2^-39 of the largest. Returns the unit.
   __device__ float narrow_row(int tile) {
     uint32_t most = 0;
 #pragma unroll

@@ -83,8 +83,8 @@ __device__ void store_rows(const Params& p, const Run& run, int tile,
 }
 
 /// Scores q . k become those of the softmax, in units of log2.
-template <int kParts, int kRowTiles>
-__device__ void scale_scores(const AttentionCallParams& p, float (&s)[kParts][kRowTiles][4]) {
+template <int kPageTiles, int kRowTiles>
+__device__ void scale_scores(const AttentionCallParams& p, float (&s)[kPageTiles][kRowTiles][4]) {
   const auto change = [&](const auto& of) {
 #pragma unroll
     for (float(&part)[kRowTiles][4] : s) {
@@ -174,7 +174,7 @@ __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byt
   return position;
 }
 
-/// The same for tiles of codes.
+/// Adds the warp's tiles of codes to sums, as add_tiles() does.
 template <class Shape>
 __device__ int add_code_tiles(const CodeDecodeParams& p, const SequenceCut& cut, const std::byte* q,
                               int position, int end, StageRing<Shape, CodeDecodeParams>& ring,

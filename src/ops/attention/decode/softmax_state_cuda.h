@@ -55,10 +55,11 @@ __device__ inline float sum_of_keys(float v) {
   return v;
 }
 
-/// Turns scores, [16 keys][row tile], into weights 2^(s - max). Where a tile has a greater maximum,
-/// the sums of earlier tiles shrink by the difference.
-template <int kParts, int kDim, int kRowTiles>
-__device__ void weigh_tile(KeyTileSums<kDim, kRowTiles>& sums, float (&s)[kParts][kRowTiles][4]) {
+/// Turns scores, [page tile][row tile], into weights 2^(s - max). Where a tile has a greater
+/// maximum, the sums of earlier tiles shrink by the difference.
+template <int kPageTiles, int kDim, int kRowTiles>
+__device__ void weigh_tile(KeyTileSums<kDim, kRowTiles>& sums,
+                           float (&s)[kPageTiles][kRowTiles][4]) {
   float shrink[kRowTiles][2];
   bool grows = false;
 #pragma unroll
@@ -67,7 +68,7 @@ __device__ void weigh_tile(KeyTileSums<kDim, kRowTiles>& sums, float (&s)[kParts
     for (int i = 0; i < 2; ++i) {
       float of_lane = fmaxf(s[0][tile][i], s[0][tile][i + 2]);
 #pragma unroll
-      for (int part = 1; part < kParts; ++part) {
+      for (int part = 1; part < kPageTiles; ++part) {
         of_lane = fmaxf(of_lane, fmaxf(s[part][tile][i], s[part][tile][i + 2]));
       }
       const float max = fmaxf(sums.max[tile][i], max_of_keys(of_lane));
@@ -76,7 +77,7 @@ __device__ void weigh_tile(KeyTileSums<kDim, kRowTiles>& sums, float (&s)[kParts
       grows |= max > sums.max[tile][i];
       sums.max[tile][i] = max;
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) {
+      for (int part = 0; part < kPageTiles; ++part) {
         s[part][tile][i] = exp2_fast(s[part][tile][i] - base);
         s[part][tile][i + 2] = exp2_fast(s[part][tile][i + 2] - base);
       }
@@ -99,7 +100,7 @@ __device__ void weigh_tile(KeyTileSums<kDim, kRowTiles>& sums, float (&s)[kParts
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) {
+      for (int part = 0; part < kPageTiles; ++part) {
         sums.sum[tile][i] += s[part][tile][i] + s[part][tile][i + 2];
       }
     }

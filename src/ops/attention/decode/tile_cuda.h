@@ -142,20 +142,21 @@ class TileCursor {
   static constexpr int kKeys = Shape::kKeys, kRowBytes = Shape::kKeyBytes;
   static constexpr int kVectors = kRowBytes / 16, kRowsAtOnce = 32 / kVectors;
   static constexpr int kStep = Shape::kWarps * kKeys;
-  /// Of a tile, each 16 keys within a page where every tile is whole; and tiles of such a batch.
-  static constexpr int kParts = kKeys / kTileKeys, kBatchTiles = 32 / kParts;
+  /// Page tiles, of 16 keys, in a tile; and tiles of a batch, whose page tiles have a lane each,
+  /// where every page tile lies within a page.
+  static constexpr int kPageTiles = kKeys / kTileKeys, kBatchTiles = 32 / kPageTiles;
   /// 16 KB of keys and values a warp.
-  static constexpr int kPrefetchedParts = 512 / kRowBytes;
+  static constexpr int kPrefetchedPageTiles = 512 / kRowBytes;
 
   [[nodiscard]] __device__ int first_position() const {
     return walk_.run().begin_key() + static_cast<int>(threadIdx.x) / 32 * kKeys;
   }
-  /// From the first key of a batch of whole tiles to that of part i.
+  /// From the first key of a batch of whole tiles to that of page tile i.
   [[nodiscard]] static __device__ int part_at(int i) {
-    return i / kParts * kStep + i % kParts * kTileKeys;
+    return i / kPageTiles * kStep + i % kPageTiles * kTileKeys;
   }
-  /// Of each lane: where its key lies. That is the first key of the lane's part, or a row of the
-  /// one tile of the batch. Keys that do not exist are replaced by the nearest that does.
+  /// Of each lane: where its key lies. That is the first key of the lane's page tile, or a row of
+  /// the one tile of the batch. Keys that do not exist are replaced by the nearest that does.
   [[nodiscard]] __device__ PageSlot place_in(const TileBatch& batch) const {
     const int last = batch.kv_len - 1;
     return page_slot(p_.kv, p_.has_whole_tiles
@@ -212,7 +213,7 @@ class TileCursor {
     constexpr int kLine = 128, kLines = ceil_div(kRowBytes, kLine);
     if (!p_.has_whole_tiles) return;
 #pragma unroll
-    for (int part = 0; part < kPrefetchedParts; ++part) {
+    for (int part = 0; part < kPrefetchedPageTiles; ++part) {
       const uint64_t address = __shfl_sync(~0u, addresses_, part);
       if (batch_.position + part_at(part) >= batch_.end || static_cast<int64_t>(address) < 0) break;
       const auto* row = reinterpret_cast<const std::byte*>(address) + lane_ / 2 * p_.kv.slot_step +
@@ -224,9 +225,10 @@ class TileCursor {
     }
   }
 
-  /// Whether all keys of the batch's next tile exist and lie in pages. `parts`: addresses of its.
+  /// Whether all keys of the batch's next tile exist and lie in pages. `parts`: addresses of its
+  /// page tiles.
   template <class Address>
-  [[nodiscard]] __device__ bool is_there(const Address (&parts)[kParts]) const {
+  [[nodiscard]] __device__ bool is_there(const Address (&parts)[kPageTiles]) const {
     bool is_there = batch_.position >= batch_.first_key && batch_.position + kKeys <= batch_.kv_len;
 #pragma unroll
     for (const Address part : parts) is_there &= static_cast<int64_t>(part) >= 0;
@@ -239,13 +241,14 @@ class TileCursor {
       return copy_rows<Shape>(to, addresses_ + static_cast<uint64_t>(distance), batch_.position,
                               batch_.first_key, batch_.kv_len, p_.head_dim, p_.kv.is_aligned);
     }
-    uint64_t parts[kParts];
+    uint64_t parts[kPageTiles];
 #pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      parts[i] = __shfl_sync(~0u, addresses_, tile_ * kParts + i) + static_cast<uint64_t>(distance);
+    for (int i = 0; i < kPageTiles; ++i) {
+      parts[i] =
+          __shfl_sync(~0u, addresses_, tile_ * kPageTiles + i) + static_cast<uint64_t>(distance);
     }
     if (!is_there(parts)) {
-      const uint64_t part = lane_ < kTileKeys ? parts[0] : parts[kParts - 1];
+      const uint64_t part = lane_ < kTileKeys ? parts[0] : parts[kPageTiles - 1];
       return copy_rows<Shape>(to, part + static_cast<uint64_t>(lane_ % kTileKeys * p_.kv.slot_step),
                               batch_.position, batch_.first_key, batch_.kv_len, p_.head_dim, true);
     }
@@ -254,7 +257,7 @@ class TileCursor {
     forget(step);
     const uint32_t place = shared_address(to) + key_offset<Shape>(first_row, vector);
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) {
+    for (int part = 0; part < kPageTiles; ++part) {
       const auto* row = reinterpret_cast<const std::byte*>(parts[part]) +
                         first_row * p_.kv.slot_step + vector * 16;
 #pragma unroll
@@ -273,7 +276,7 @@ class TileCursor {
     auto from = reinterpret_cast<uint64_t>(scales_);
     bool has_page = static_cast<int64_t>(addresses_) >= 0;
     if (p_.has_whole_tiles) {
-      const int part = tile_ * kParts + lane_ / kTileKeys;
+      const int part = tile_ * kPageTiles + lane_ / kTileKeys;
       from = __shfl_sync(~0u, from, part) +
              static_cast<uint64_t>(lane_ % kTileKeys * p_.scales.slot_step);
       has_page = __shfl_sync(~0u, static_cast<int>(has_page), part) != 0;
@@ -400,14 +403,14 @@ __device__ void fetch_rows(const DecodeLaunchParams& p, const Run& run, std::byt
 }
 
 /// Scores of the keys of the tile at `position` that are not in [first_key, kv_len) become -inf.
-/// s: [16 keys][row tile].
-template <int kParts, int kRowTiles>
+/// s: [page tile][row tile].
+template <int kPageTiles, int kRowTiles>
 __device__ void hide_keys(int position, int first_key, int kv_len,
-                          float (&s)[kParts][kRowTiles][4]) {
-  if (position >= first_key && position + kParts * kTileKeys <= kv_len) return;
+                          float (&s)[kPageTiles][kRowTiles][4]) {
+  if (position >= first_key && position + kPageTiles * kTileKeys <= kv_len) return;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
-  for (int i = 0; i < 2 * kParts; ++i) {
+  for (int i = 0; i < 2 * kPageTiles; ++i) {
     const int key = position + lane / 4 + i * 8;
     if (key >= first_key && key < kv_len) continue;
 #pragma unroll

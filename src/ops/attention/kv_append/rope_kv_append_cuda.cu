@@ -52,8 +52,8 @@ struct RopeAppend {
   const RotaryFrequencies& f;
 };
 
-/// Stores the codes of the keys, rotated and rounded to T, and of the values of row t. A warp of the
-/// block takes a head at a time.
+/// Stores the codes of the keys, rotated and rounded to T, and of the values of row t. A warp takes
+/// a head at a time.
 template <class T>
 __device__ void append_codes(const RopeAppend<KvScaleParams>& call, int t, const NewToken& token,
                              const SharedTurns& shared) {
