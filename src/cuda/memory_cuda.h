@@ -89,7 +89,7 @@ __device__ inline void copy_async_4(void* to, const void* from) {
 /// The same, zeros where in_range is false: then `from` is not read.
 __device__ inline void copy_async_4(void* to, const void* from, bool in_range) {
   const uint32_t shared = shared_address(to);
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(from),
+  asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], 4, %2;" ::"r"(shared), "l"(from),
                "r"(in_range ? 4 : 0)
                : "memory");
 }

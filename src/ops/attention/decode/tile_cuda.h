@@ -2,9 +2,9 @@
 
 // A tile of keys and the warp that has it: copies of keys and values, and the scores.
 //
-// A tile has 16 keys, of codes 32 (code_tile_cuda.h). In shared memory it is 16 rows of kDim elements, that is kDim / 8 vectors of 16 bytes each.
-// Vector v of row r lies where vector v ^ (r % 8) would, so that neither copies nor ldmatrix meet
-// in a bank:
+// A tile has 16 keys, of codes 32 (code_tile_cuda.h). In shared memory it is so many rows of kDim
+// elements, that is kDim / 8 vectors of 16 bytes each. Vector v of row r lies where vector
+// v ^ (r % 8) would, so that neither copies nor ldmatrix meet in a bank:
 //
 //            vector 0   1   2   3   4   5   6   7
 //   row 0           0   1   2   3   4   5   6   7
@@ -94,8 +94,8 @@ __device__ __noinline__ void copy_rows(std::byte* to, uint64_t address, int posi
 }
 
 /// Copies the tiles of a warp: w, w + kWarps, ... of each run. A batch of entries of the table is
-/// read one batch ahead: those of 32 times 16 keys, one for each lane, where every 16 keys of a tile
-/// lie within a page; else those of the rows of one tile.
+/// read one batch ahead: those of 32 page tiles, 16 keys for each lane, where every page tile lies
+/// within a page; else those of the rows of one tile.
 template <class Shape, class Params>
 class TileCursor {
  public:
