@@ -10,7 +10,7 @@
 //        bytes    4q    4q+1  |  4q+2  4q+3       The first two become a[0], the others a[2]. So
 //               +-----+-----+ | +-----+-----+     columns 2q, 2q + 1 of a step of 16 elements stand
 //        key g  |    a[0]   | | |    a[2]   |     for elements 4q, 4q + 1, and columns 2q + 8,
-//               +-----+-----+ | +-----+-----+     2q + 9 for 4q + 2, 4q + 3. Rows of q are loaded so.
+//               +-----+-----+ | +-----+-----+     2q + 9 for 4q + 2, 4q + 3, in rows of q too.
 //
 //   values, transposed: lane (g, q) gets bytes 2g, 2g + 1 of values 2q and 2q + 1
 //

@@ -10,8 +10,9 @@ inline constexpr int kTileKeys = 16, kCodeTileKeys = 32;
 
 /// A sequence is cut into segments. How long they are follows from the number of keys that it
 /// shows, and from nothing else, so that a row's bits do not depend on the batch. There are at most
-/// kMaxSegments, each a multiple of a tile for each warp of a block. A segment has a fixed cost besides its keys, so it has kMinSegmentKeys at least; a sequence of up
-/// to kShortKeys is cut shorter, so that a few such sequences keep a chip busy.
+/// kMaxSegments, each a multiple of a tile for each warp of a block. A segment has a fixed cost
+/// besides its keys, so it has kMinSegmentKeys at least; a sequence of up to kShortKeys is cut
+/// shorter, so that a few such sequences keep a chip busy.
 inline constexpr int kMaxSegments = 16;
 inline constexpr int kMinSegmentKeys = 256;
 inline constexpr int kShortKeys = 1024, kMinShortSegmentKeys = 128;

@@ -11,17 +11,17 @@
 
 #include "ops/attention/prefill/attend_sm90.h"
 #include "ops/attention/prefill/launch.h"
-#include "ops/attention/prefill/load_sm90.h"
+#include "ops/attention/prefill/load_codes_sm90.h"
 
 namespace heddle::cuda::attention::prefill {
 
 // o = softmax(scale q k^T) v with an online softmax. Grid: a block for each multiprocessor, or for
 // each item where those are fewer. Block: S::kThreads.
-template <class T, class S>
+template <class T, class S, class Params>
 __global__ void __launch_bounds__(S::kThreads, 1)
-    prefill_sm90_kernel(const __grid_constant__ PrefillSm90Params p) {
+    prefill_sm90_kernel(const __grid_constant__ Params p) {
   // Together no more than the three warpgroups begin with, 168 each.
-  constexpr int kLoadRegisters = 72, kAttendRegisters = 216;
+  constexpr int kLoadRegisters = S::kCodes ? 88 : 72, kAttendRegisters = S::kCodes ? 208 : 216;
   static_assert(kLoadRegisters + S::kGroups * kAttendRegisters <= 168 * (1 + S::kGroups));
   extern __shared__ uint4 memory[];
   auto& shared = *reinterpret_cast<PrefillShared<S>*>(
@@ -36,18 +36,22 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const int role = static_cast<int>(threadIdx.x) / 128;
   if (role == 0) {
     give_back_registers<kLoadRegisters>();
-    load<S>(p, shared);
+    if constexpr (S::kCodes) {
+      load_codes<T, S>(p, shared);
+    } else {
+      load<S>(p, shared);
+    }
   } else {
     take_registers<kAttendRegisters>();
     attend<T, S>(p, shared, role - 1);
   }
 }
 
-template <class T, int kDim>
-void launch_sm90_instance(const PrefillSm90Params& p, const AttentionLaunch& launch) {
-  using S = ShapeSm90<kDim>;
+template <class T, int kDim, class Params>
+void launch_sm90_instance(const Params& p, const AttentionLaunch& launch) {
+  using S = ShapeSm90<kDim, std::is_same_v<Params, CodePrefillSm90Params>>;
   using Element = std::conditional_t<std::is_same_v<T, half>, __half, __nv_bfloat16>;
-  constexpr auto kKernel = prefill_sm90_kernel<Element, S>;
+  constexpr auto kKernel = prefill_sm90_kernel<Element, S, Params>;
   constexpr int kBytes = int{sizeof(PrefillShared<S>)} + kSharedAlignment;
   allow_shared_memory<kKernel, 0, kBytes>(launch.device, kBytes);
   cudaLaunchConfig_t config{};

@@ -28,7 +28,8 @@ template void launch(const PrefillParams& p, const RotaryFrequencies& rotation, 
 template void launch(const PrefillParams& p, const KvScaleParams& scales, int dim,
                      int64_t num_blocks, const AttentionLaunch& launch);
 
-void launch_sm90(const PrefillSm90Params& p, int dim, const AttentionLaunch& launch) {
+template <class Params>
+void launch_sm90(const Params& p, int dim, const AttentionLaunch& launch) {
   const auto launch_of = [&]<class T>(T) {
     with_head_dim<T>(dim, [&](auto constant) {
       if constexpr (constant <= 128) launch_sm90_instance<T, constant>(p, launch);
@@ -36,5 +37,7 @@ void launch_sm90(const PrefillSm90Params& p, int dim, const AttentionLaunch& lau
   };
   launch.dtype == DType::kFloat16 ? launch_of(half{}) : launch_of(bfloat16{});
 }
+template void launch_sm90(const PrefillSm90Params& p, int dim, const AttentionLaunch& launch);
+template void launch_sm90(const CodePrefillSm90Params& p, int dim, const AttentionLaunch& launch);
 
 }  // namespace heddle::cuda::attention::prefill

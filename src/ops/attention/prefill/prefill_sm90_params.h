@@ -13,5 +13,9 @@ struct PrefillSm90Params {
   /// Items taken, and blocks that have ended; zero between calls. Null: blocks take items in turn.
   uint32_t* counter = nullptr;
 };
+/// The same of a cache of f8e4m3.
+struct CodePrefillSm90Params : PrefillSm90Params {
+  KvScaleParams scales;
+};
 
 }  // namespace heddle::cuda::attention

@@ -21,9 +21,9 @@
 namespace heddle::cuda::attention::prefill {
 
 /// Heads up to kHeadDim elements are taken as kHeadDim, zeros after them.
-template <int kHeadDim>
+template <int kHeadDim, bool kHasCodes = false>
 struct ShapeSm90 {
-  static constexpr bool kGeneral = false;
+  static constexpr bool kGeneral = false, kCodes = kHasCodes;
   static constexpr int kDim = kHeadDim, kColumnBlocks = kDim / 64;
   static constexpr int kGroups = 2, kGroupRows = 64, kRows = kGroups * kGroupRows;
   static constexpr int kKeys = kSm90TileKeys, kStages = kDim == 64 ? 4 : 2, kItems = 3;
@@ -31,6 +31,8 @@ struct ShapeSm90 {
   static constexpr int kBlockBytes = kKeys * kSwizzledRowBytes;  // 64 elements of all keys
   static constexpr int kTileBytes = kColumnBlocks * kBlockBytes;
   static_assert(kRows == kKeys, "queries lie as keys do");
+  /// Places for the codes of a tile: 16 bytes for 8 lanes of each key.
+  static constexpr int kCodeBytes = kCodes ? kKeys * 128 : 16;
 };
 
 /// Offset of a vector of 8 elements in a tile: blocks of 64 elements, one after the other, whose
@@ -52,6 +54,7 @@ struct PrefillShared {
   Ring<S::kItems> item_ring;
   Ring<S::kStages> key_ring, value_ring;
   PhaseBarrier queries_full, queries_empty;
+  alignas(16) std::byte codes[2][S::kCodeBytes];  // of keys, of values
 
   __device__ void init() {
     constexpr int kLoaders = 128, kAttendWarps = 4 * S::kGroups, kOtherLoadWarps = 3;

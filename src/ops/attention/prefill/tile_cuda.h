@@ -32,8 +32,8 @@ struct Shape {
   static constexpr int kKeysAt = kRows * kRowBytes, kValuesAt = kKeysAt + kTileBytes;
   static constexpr int kAddressesAt = kValuesAt + kTileBytes;
   static constexpr int kItemAt = kAddressesAt + 2 * kKeys * int{sizeof(int64_t)};
-  // Codes on their way, kCodeVectors vectors of 16 bytes for each key of a thread, and the scales of
-  // keys and values of two tiles.
+  // Codes on their way, kCodeVectors vectors of 16 bytes for each key of a thread, and the scales
+  // of keys and values of two tiles.
   static constexpr int kCodeVectors = kDim <= 128 ? 1 : kDim / 128;
   static constexpr int kCodesAt = kItemAt + 128;
   static constexpr int kScalesAt =

@@ -162,17 +162,21 @@ void run_prefill(const ExecContext& ctx, const AttentionArgs& args, const Attent
   p.by_group_size = FastDivisor(static_cast<uint32_t>(call.group_size));
   p.by_kv_heads = FastDivisor(static_cast<uint32_t>(call.num_kv_heads));
   p.is_transformed = call.transforms_scores;
-  // One scale of all keys is a factor of all scores.
-  if (choice.reads_codes && !args.cache.has_token_scales) p.call.sm_scale *= args.cache.k_scale;
+  const bool is_sm90 = choice.route == AttentionRoute::kPrefillSm90;
+  if (choice.reads_codes && !is_sm90 && !args.cache.has_token_scales) {
+    p.call.sm_scale *= args.cache.k_scale;  // one scale of all keys is a factor of all scores
+  }
   p.scale = p.is_transformed ? 1.0f : p.call.sm_scale;
   p.scale_log2 = p.scale * kLog2E;
+  if (is_sm90) {
+    const PrefillSm90Params sm90{p, static_cast<int>(choice.num_blocks),
+                                 kPrefillCounter.words_in<uint32_t>(ctx.exchange)};
+    if (!choice.reads_codes) return prefill::launch_sm90(sm90, choice.dim, launch);
+    return prefill::launch_sm90(CodePrefillSm90Params{sm90, KvScaleParams(args.cache)}, choice.dim,
+                                launch);
+  }
   if (choice.reads_codes) {
     return prefill::launch(p, KvScaleParams(args.cache), choice.dim, choice.num_blocks, launch);
-  }
-  if (choice.route == AttentionRoute::kPrefillSm90) {
-    return prefill::launch_sm90(
-        {p, static_cast<int>(choice.num_blocks), kPrefillCounter.words_in<uint32_t>(ctx.exchange)},
-        choice.dim, launch);
   }
   if (choice.route == AttentionRoute::kPrefill) {
     return prefill::launch(p, NoRotation{}, choice.dim, choice.num_blocks, launch);

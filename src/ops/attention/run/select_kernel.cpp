@@ -107,15 +107,17 @@ constexpr int kSm90 = 90;
 AttentionChoice select_prefill(const AttentionCall& call, const DeviceInfo& info) {
   AttentionChoice c;
   const bool is_general = call.rotates || call.transforms_scores || call.has_tree_masks ||
-                          !call.is_q_aligned || !call.is_kv_aligned || call.has_codes;
-  c.route = is_general ? AttentionRoute::kGeneralPrefill : AttentionRoute::kPrefill;
+                          !call.is_q_aligned || !call.is_kv_aligned;
+  // Of the portable kernels the general one alone reads codes.
+  const bool is_general_portable = is_general || call.has_codes;
+  c.route = is_general_portable ? AttentionRoute::kGeneralPrefill : AttentionRoute::kPrefill;
   c.rotates = call.rotates;
   c.reads_codes = call.has_codes;
   c.dim = instance_dim(call.head_dim);
   if (!is_general && info.compute_capability == kSm90 && c.dim <= 128) {
     c.route = AttentionRoute::kPrefillSm90;
   }
-  c.rows = prefill_rows(call.head_dim, is_general);
+  c.rows = prefill_rows(call.head_dim, c.route == AttentionRoute::kGeneralPrefill);
   // Each sequence adds up to one tile of rows that is not full.
   const int64_t tiles = call.num_tokens * call.group_size / c.rows + call.num_seqs;
   c.num_blocks = tiles * call.num_kv_heads;

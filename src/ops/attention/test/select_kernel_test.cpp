@@ -164,7 +164,11 @@ TEST(SelectAttention, Prefill) {
       {with(prefill(1, 4096), [](auto& c) { c.is_kv_aligned = false, c.head_dim = 256; }), kH200,
        "general prefill: heads as 256, 32 rows, 4104 blocks"},
       {with(prefill(1, 4096), [](auto& c) { c.has_codes = true; }), kH200,
+       "prefill sm90: heads as 128, 128 rows, 1032 items, codes"},
+      {with(prefill(1, 4096), [](auto& c) { c.has_codes = true; }), kA100,
        "general prefill: heads as 128, 128 rows, 1032 blocks, codes"},
+      {with(prefill(1, 4096), [](auto& c) { c.has_codes = true, c.head_dim = 256; }), kH200,
+       "general prefill: heads as 256, 32 rows, 4104 blocks, codes"},
   });
 }
 
