@@ -67,8 +67,8 @@ struct CodeCopier : Copier<S> {
   __device__ void put_keys() const {
     put<T>(S::kKeysAt, [](int) { return 1.0f; });
   }
-  /// Makes the tile of values. `scales`: of its keys, then of its values. Returns whether one is not
-  /// finite.
+  /// Makes the tile of values. `scales`: of its keys, then of its values. Returns whether one is
+  /// not finite.
   template <class T>
   __device__ bool put_values(const KvScaleParams& p, const float* scales) const {
     return put<T>(S::kValuesAt,

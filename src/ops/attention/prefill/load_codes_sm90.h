@@ -1,14 +1,15 @@
 #pragma once
 
 // The role load of the prefill kernel for compute capability 9.0, for a cache of f8e4m3: that of
-// load_sm90.h, but codes become T on their way. A thread copies its vectors of codes to places
-// of its own, and makes elements of T of them when they have arrived and their tile is free.
-// So codes have the time of a tile to arrive:
+// load_sm90.h, but codes become T on their way. A thread copies its vectors of codes to places of
+// its own, and makes elements of T of them when they have arrived and their tile is free. So codes
+// have the time of a tile to arrive:
 //
-//   tile t       keys: elements of t - 1, codes of t        values: elements of t - 2, codes of t - 1
+//   at tile t    makes keys of t - 1, fetches keys of t, makes values of t - 2, fetches those of
+//                t - 1
 //
-// An element is scale * code, rounded to T: what a
-// cache of T would hold, but for the rounding of codes.
+// An element is scale * code, rounded to T: what a cache of T would hold, but for the rounding of
+// codes.
 
 #include "cuda/convert_cuda.h"
 

@@ -13,7 +13,7 @@ struct PrefillSm90Params {
   /// Items taken, and blocks that have ended; zero between calls. Null: blocks take items in turn.
   uint32_t* counter = nullptr;
 };
-/// The same of a cache of f8e4m3.
+/// What it takes where the cache is f8e4m3.
 struct CodePrefillSm90Params : PrefillSm90Params {
   KvScaleParams scales;
 };
