@@ -43,7 +43,7 @@ struct AttentionCallParams {
       false;  // rows of q and o are whole vectors of 16 bytes, as kv.is_aligned says
 };
 
-/// Where a kernel runs, and of which dtype q and the cache are: f16 or bf16.
+/// Where a kernel runs, and of which dtype q is: f16 or bf16. The cache is, too, or f8e4m3.
 struct AttentionLaunch {
   DType dtype;
   DeviceInfo info;
