@@ -2,6 +2,7 @@
 // and offsets beyond 32 bits.
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
 #include <vector>
 
 #include "cuda_test.h"
@@ -128,6 +129,8 @@ TEST_F(KvCacheCuda, AGraphReplaysWithOtherLengthsAndTables) {
 }
 
 /// One new token of each of kSeqs sequences: rows that all of them share, and tables of their own.
+/// To: dtype of the cache.
+template <class To>
 class RopedTokens {
  public:
   static constexpr int64_t kPages = 16, kSlots = 4, kKvHeads = 2, kQHeads = 6, kDim = 64, kSeqs = 3;
@@ -173,32 +176,39 @@ class RopedTokens {
             copy(last_page_len_, other.last_page_len_), copy(positions_, other.positions_)};
   }
   void run(const ExecContext& ctx, bool has_positions) const {
-    const TensorView all = pages.view({2 * kPages, kKvHeads, kSlots, kDim});
-    const PagedKv cache =
-        PagedKv::from_pool(all.narrow(0, 0, kPages), all.narrow(0, kPages, kPages));
     rope_kv_append(
-        ctx, q.view({kSeqs, kQHeads, kDim}), cache,
+        ctx, q.view({kSeqs, kQHeads, kDim}), cache(),
         {page_indptr_.view({kSeqs + 1}), ids_.view({kPages}), last_page_len_.view({kSeqs})},
         k_.view({kSeqs, kKvHeads, kDim}), v_.view({kSeqs, kKvHeads, kDim}), {},
         has_positions ? positions_.view({kSeqs}) : TensorView{}, RopeParams{});
   }
 
-  DeviceBuffer<half> pages{size_t(2 * kPages * kKvHeads * kSlots * kDim)}, q;
+  DeviceBuffer<To> pages{size_t(2 * kPages * kKvHeads * kSlots * kDim)};
+  DeviceBuffer<float> scales{size_t(2 * kPages * kKvHeads * kSlots)};  // of f8e4m3
+  DeviceBuffer<half> q;
 
  private:
+  [[nodiscard]] PagedKv cache() const {
+    const TensorView all = pages.view({2 * kPages, kKvHeads, kSlots, kDim});
+    const TensorView k = all.narrow(0, 0, kPages), v = all.narrow(0, kPages, kPages);
+    if constexpr (std::is_same_v<To, float8_e4m3>) {
+      const TensorView own = scales.view({2 * kPages, kKvHeads, kSlots});
+      return PagedKv::from_pool(k, v, own.narrow(0, 0, kPages), own.narrow(0, kPages, kPages));
+    } else {
+      return PagedKv::from_pool(k, v);
+    }
+  }
+
   DeviceBuffer<half> k_, v_;
   DeviceBuffer<int32_t> page_indptr_{kSeqs + 1}, ids_{kPages}, last_page_len_{kSeqs};
   DeviceBuffer<int64_t> positions_{kSeqs};
 };
 
-/// Where chips can, rope_kv_append starts before the previous kernel has ended, and looks at
-/// what lies in the tables then.
-TEST_F(KvCacheCuda, RopeAndAppendSeesWhatTheKernelInFrontWritesLast) {
-  const DeviceStream stream;
-  const ExecContext ctx = cuda_context(stream.get());
+template <class To>
+void expect_late_tables_are_seen(const DeviceStream& stream, const ExecContext& ctx) {
   for (int round = 0; round < small_or(6, 24); ++round) {
-    const RopedTokens::Rows rows;
-    RopedTokens tokens(rows), late(rows);
+    const typename RopedTokens<To>::Rows rows;
+    RopedTokens<To> tokens(rows), late(rows);
     const bool has_positions = round % 2 == 0;
     late.draw();
     late.run(ctx, has_positions);
@@ -209,10 +219,20 @@ TEST_F(KvCacheCuda, RopeAndAppendSeesWhatTheKernelInFrontWritesLast) {
     tokens.run(ctx, has_positions);
     stream.wait();
     ASSERT_TRUE(same_bits<half>(tokens.q.download(), late.q.download())) << "round " << round;
-    ASSERT_TRUE(same_bits<half>(tokens.pages.download(), late.pages.download()))
+    ASSERT_TRUE(same_bits<To>(tokens.pages.download(), late.pages.download())) << "round " << round;
+    ASSERT_TRUE(same_bits<float>(tokens.scales.download(), late.scales.download()))
         << "round " << round;
-    ASSERT_TRUE(tokens.pages.guards_intact());
+    ASSERT_TRUE(tokens.pages.guards_intact() && tokens.scales.guards_intact());
   }
+}
+
+/// Where chips can, rope_kv_append starts before the previous kernel has ended, and looks at
+/// what lies in the tables then.
+TEST_F(KvCacheCuda, RopeAndAppendSeesWhatTheKernelInFrontWritesLast) {
+  const DeviceStream stream;
+  const ExecContext ctx = cuda_context(stream.get());
+  expect_late_tables_are_seen<half>(stream, ctx);
+  expect_late_tables_are_seen<float8_e4m3>(stream, ctx);
 }
 
 TEST_F(KvCacheCuda, PagesMayLieGigabytesApart) {
