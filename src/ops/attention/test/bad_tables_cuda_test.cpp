@@ -23,6 +23,8 @@ TEST_P(BadTablesOf, SpoilTheirRowsAloneAndAreTold) {
     const int share = guards == DeviceMirror::Guards::kBoth ? 4900 : 100;
     check_bad_tables<half>(GetParam(), context.exec(), mirror, small_or(48, share), take);
     check_bad_tables<bfloat16>(GetParam(), context.exec(), mirror, small_or(48, share), take);
+    check_bad_tables<bfloat16, float8_e4m3>(GetParam(), context.exec(), mirror, small_or(48, share),
+                                            take);
   }
 }
 

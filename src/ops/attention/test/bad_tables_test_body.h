@@ -43,9 +43,9 @@ enum class Fate {
   kUntouched,  // belongs to no sequence
 };
 
-/// A batch of T, the right call and calls with wrong words. Take: the fault of the context, if
+/// A batch of T over a cache of TKV, the right call and calls with wrong words. Take: the fault of the context, if
 /// there is one; of the CPU nothing.
-template <class T, class Take>
+template <class T, class TKV, class Take>
 class BadTables {
  public:
   BadTables(TableOp op, const ExecContext& ctx, Mirror& mirror, const Take& take)
@@ -89,7 +89,7 @@ class BadTables {
       call();
     }
     int num_wrong = 0;
-    std::vector<T> want_memory = throws ? kept_memory_ : right_memory_;
+    std::vector<TKV> want_memory = throws ? kept_memory_ : right_memory_;
     for (int64_t seq = 0; seq < num_seqs(); ++seq) {
       for (int64_t r = 0; r < new_lens_[size_t(seq)]; ++r) {
         const Fate fate = fate_of(seq, r);
@@ -98,7 +98,7 @@ class BadTables {
         if (!reads_ && fate != Fate::kGood) forget_token(seq, r, want_memory);
       }
     }
-    EXPECT_TRUE(same_bits<T>(memory(), want_memory)) << "the cache";
+    EXPECT_TRUE(same_bits<TKV>(memory(), want_memory)) << "the cache";
     EXPECT_TRUE(cache_.memory().guards_intact());
     if (ctx_.faults != nullptr) check_fault(num_wrong > 0 || spoils_starts_);
     cache_.wrong_words.clear();
@@ -107,14 +107,14 @@ class BadTables {
   }
 
  private:
-  using Cache = PagedCache<T>;
+  using Cache = PagedCache<TKV>;
   using Word = typename Cache::WrongWord;
 
   [[nodiscard]] int64_t num_seqs() const { return std::ssize(kv_lens_); }
   [[nodiscard]] int64_t position_of(int64_t seq, int64_t r) const {
     return kv_lens_[size_t(seq)] - new_lens_[size_t(seq)] + r;
   }
-  std::vector<T> memory() {
+  std::vector<TKV> memory() {
     return {cache_.memory().data(), cache_.memory().data() + cache_.memory().size()};
   }
 
@@ -127,6 +127,9 @@ class BadTables {
     shape.layout = pick({PageLayout::kHeadMajor, PageLayout::kTokenMajor,
                          PageLayout::kSeparateKeysAndValues, PageLayout::kPointers});
     shape.wide_indices = pick({false, true});
+    // Where scales are written, those of tokens would have to be told from the rest of a page.
+    shape.scales =
+        reads_ ? pick({ScalePlace::kInPages, ScalePlace::kOwnPool}) : ScalePlace::kWholeCache;
     if (shape.layout != PageLayout::kPointers) shape.gap = pick({0, 0, 8, 1});
     if (shape.layout == PageLayout::kPointers && shape.head_dim % 8 != 0) shape.head_dim = 64;
     return shape;
@@ -144,12 +147,12 @@ class BadTables {
     return kv_lens_;
   }
   /// A cache for reading holds keys and values; one that is written to is poisoned.
-  std::vector<T> fill() {
+  std::vector<TKV> fill() {
     if (reads_) {
       for (int64_t seq = 0; seq < num_seqs(); ++seq) {
         const auto n =
             static_cast<size_t>(kv_lens_[size_t(seq)] * shape_.num_kv_heads * shape_.head_dim);
-        cache_.fill(seq, random_normal<T>(n), random_normal<T>(n));
+        cache_.fill(seq, random_normal<TKV>(n), random_normal<TKV>(n));
       }
     }
     return memory();
@@ -304,11 +307,11 @@ class BadTables {
     }
   }
   /// The token of a call that writes was not stored.
-  void forget_token(int64_t seq, int64_t r, std::vector<T>& want) {
+  void forget_token(int64_t seq, int64_t r, std::vector<TKV>& want) {
     const int64_t position = position_of(seq, r);
     if (position < 0 || kv_lens_[size_t(seq)] == 0) return;
     for (int64_t h = 0; h < shape_.num_kv_heads; ++h) {
-      for (const T* row : {cache_.key(seq, position, h), cache_.value(seq, position, h)}) {
+      for (const TKV* row : {cache_.key(seq, position, h), cache_.value(seq, position, h)}) {
         const auto at = row - cache_.memory().data();
         std::copy_n(kept_memory_.begin() + at, shape_.head_dim, want.begin() + at);
       }
@@ -346,21 +349,21 @@ class BadTables {
   std::vector<int32_t> narrow_starts_;
   int64_t num_tokens_;
   NewRows<T> k_, v_, q_;
-  std::vector<T> kept_memory_;
+  std::vector<TKV> kept_memory_;
   NewRows<T> o_ = q_, right_o_;
-  std::vector<T> right_memory_;
+  std::vector<TKV> right_memory_;
   std::vector<float> lse_, right_lse_;                // [num_tokens, heads of q]
   std::vector<int64_t> page_indptr_, last_page_len_;  // with the wrong words
   int64_t table_pages_ = 0;
 };
 
 /// So many wrong tables, eight for each batch.
-template <class T, class Take>
+template <class T, class TKV = T, class Take>
 void check_bad_tables(TableOp op, const ExecContext& ctx, Mirror& mirror, int num_tables,
                       const Take& take) {
   constexpr int kOfBatch = 8;
   for (int i = 0; i < num_tables && !::testing::Test::HasFailure(); i += kOfBatch) {
-    BadTables<T, Take> batch(op, ctx, mirror, take);
+    BadTables<T, TKV, Take> batch(op, ctx, mirror, take);
     for (int k = 0; k < kOfBatch && !::testing::Test::HasFailure(); ++k) batch.check_wrong();
   }
 }
