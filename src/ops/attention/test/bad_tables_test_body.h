@@ -43,8 +43,8 @@ enum class Fate {
   kUntouched,  // belongs to no sequence
 };
 
-/// A batch of T over a cache of TKV, the right call and calls with wrong words. Take: the fault of the context, if
-/// there is one; of the CPU nothing.
+/// A batch of T over a cache of TKV, the right call and calls with wrong words. Take: the fault of
+/// the context, if there is one; of the CPU nothing.
 template <class T, class TKV, class Take>
 class BadTables {
  public:
@@ -127,7 +127,7 @@ class BadTables {
     shape.layout = pick({PageLayout::kHeadMajor, PageLayout::kTokenMajor,
                          PageLayout::kSeparateKeysAndValues, PageLayout::kPointers});
     shape.wide_indices = pick({false, true});
-    // Where scales are written, those of tokens would have to be told from the rest of a page.
+    // Where a call stores, the scales of tokens would change, too.
     shape.scales =
         reads_ ? pick({ScalePlace::kInPages, ScalePlace::kOwnPool}) : ScalePlace::kWholeCache;
     if (shape.layout != PageLayout::kPointers) shape.gap = pick({0, 0, 8, 1});
