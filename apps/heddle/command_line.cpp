@@ -192,7 +192,7 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
       kAuto, "TYPE",
       "Type of the KV cache: f32 (on the CPU), or f16 or bf16, which take half the memory and "
       "round, or fp8 in a little over a quarter, which rounds to 3 bits of fraction; auto: f32, on "
-      "a GPU the type of the activations");
+      "a GPU the type of the activations, where fp8 is the only other one");
   add_size("--adapter-memory", engine.adapter_memory,
            "Memory for all adapters, such as 1G; auto: with --adapters a quarter of the free "
            "memory, otherwise no limit. Those of --adapters are evicted for one another");

@@ -65,7 +65,7 @@ class LLM(AdapterCalls, TextCalls, ValueCalls):
             `tenant_weight` and a burst of one does not hold up the others (docs/fair_shares.md).
         kv_type: Type of keys and values in the cache (docs/engine.md): on the CPU "f32" (empty),
             or "f16" or "bf16" in half the memory, or "fp8" in a little over a quarter; on a GPU the
-            type of the model's activations.
+            type of the model's activations (empty), or "fp8".
         weights: "q8_0" or another type packs the model when it is loaded (docs/models.md).
         adapter_dir: A folder of adapters that are found by name when a prompt first names them
             (docs/adapters.md); None: only those of `adapters` exist.
