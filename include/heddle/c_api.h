@@ -33,7 +33,7 @@ extern "C" {
 
 /* ---- Version, status ------------------------------------------------------------------------- */
 
-#define HEDDLE_ABI_VERSION 3
+#define HEDDLE_ABI_VERSION 4
 
 /* HEDDLE_ABI_VERSION of the library that is loaded; it fits this header when both are equal. */
 int32_t heddle_abi_version(void);
