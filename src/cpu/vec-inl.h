@@ -71,13 +71,11 @@ HWY_INLINE hn::Vec<D> load_codes(D d, const float8_e4m3* HWY_RESTRICT p) {
 #if HWY_TARGET <= HWY_AVX2
   // The bits of f16, which has one more of exponent: that is 2^-8 of the value. Its subnormals take
   // no longer than other numbers, unlike those of f32. At first bits 15 and 14 are the sign; bit 14
-  // has to be 0, or 1 for NaN, whose magnitude is all ones: there 1 more changes it.
+  // has to be 0, or 1 for NaN, whose magnitude is all ones: there 1 more carries into it.
   const hn::Rebind<hwy::float16_t, D> df16;
   const auto wide = hn::ShiftLeft<7>(codes);
-  const auto carry = hn::Xor(wide, hn::Add(wide, hn::Set(d16, 0x80)));
-  const auto all_but_14 = hn::Set(d16, static_cast<int16_t>(0xbfff));
-  const auto number = hn::Or(hn::And(all_but_14, wide), hn::AndNot(all_but_14, carry));
-  return hn::PromoteTo(d, hn::BitCast(df16, number));
+  const auto changed = hn::And(hn::Add(wide, hn::Set(d16, 0x80)), hn::Set(d16, 0x4000));
+  return hn::PromoteTo(d, hn::BitCast(df16, hn::Xor(wide, changed)));
 #else
   const hn::Rebind<int32_t, D> d32;
   const auto wide = hn::PromoteTo(d32, codes);
