@@ -22,8 +22,10 @@ inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 /// fit 62.
 [[nodiscard, gnu::always_inline]] constexpr int fraction_bits(int64_t vocab_size) {
   constexpr int kMost = 44, kSumBits = 62;
-  const auto vocab_bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(vocab_size)));
-  return kSumBits - vocab_bits < kMost ? kSumBits - vocab_bits : kMost;
+  // Not std::bit_width: nvcc 13.0 makes 0 of it.
+  int vocab_bits = kSumBits - kMost;
+  while (static_cast<uint64_t>(vocab_size) >> vocab_bits != 0) ++vocab_bits;
+  return kSumBits - vocab_bits;
 }
 
 /// A number whose sum with a weight ends at the bit of one unit: the low bits of weight + magic are

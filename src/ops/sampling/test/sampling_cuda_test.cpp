@@ -62,6 +62,22 @@ TEST_F(SamplingCuda, HasTheBitsOfTheCpu) {
   }
 }
 
+/// Above 2^18 logits a unit is larger. It shows where one logit has nearly all of the weight.
+TEST_F(SamplingCuda, LargeVocabulariesHaveTheBitsOfTheCpu) {
+  DeviceMirror device;
+  for (const int64_t vocab : {int64_t{262143}, int64_t{262144}, int64_t{600000}}) {
+    SampledRows rows = random_rows(4, vocab, 0);
+    for (int64_t r = 0; r < rows.num_rows; ++r) {
+      const int64_t id = testing::random_int(0, vocab - 1);
+      rows.logits[static_cast<size_t>(r * rows.stride + id)] =
+          static_cast<float>(testing::random_int(22, 34));
+    }
+    const auto options = random_options(rows.num_rows, vocab);
+    expect_same(sample_on(cuda_context(), device, rows, options, true, true),
+                on_cpu(rows, options));
+  }
+}
+
 /// Every combination of options, one a row, after penalties: the bits of the CPU at each step.
 TEST_F(SamplingCuda, AllOptionsTogetherHaveTheBitsOfTheCpu) {
   const int64_t vocab = testing::pick<int64_t>({700, 3000, 20011});
