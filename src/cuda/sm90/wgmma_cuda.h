@@ -70,8 +70,10 @@ __device__ void wgmma(float (&d)[16], uint64_t a, uint64_t b);
 template <class T>
 __device__ void wgmma(float (&d)[32], uint64_t a, uint64_t b);
 
-/// For N = 128 or 256, of which d has 64 or 128 sums of a lane; without `accumulate` d = a
+/// For N = 64, 128 or 256, of which d has 32, 64 or 128 sums of a lane; without `accumulate` d = a
 /// b^T.
+template <class T>
+__device__ void wgmma(float (&d)[32], uint64_t a, uint64_t b, bool accumulate);
 template <class T>
 __device__ void wgmma(float (&d)[64], uint64_t a, uint64_t b, bool accumulate);
 template <class T>
@@ -143,6 +145,7 @@ __device__ void wgmma_rows(float (&d)[64], const uint32_t* a, uint64_t b);
   HEDDLE_WGMMA(Type, name, 16, 8, 8, 9)                      \
   HEDDLE_WGMMA(Type, name, 32, 16, 16, 17)                   \
   HEDDLE_WGMMA(Type, name, 64, 32, 32, 33)                   \
+  HEDDLE_WIDE_WGMMA(Type, name, 64, 32, 32, 33, 34)          \
   HEDDLE_WIDE_WGMMA(Type, name, 128, 64, 64, 65, 66)         \
   HEDDLE_WIDE_WGMMA(Type, name, 256, 128, 128, 129, 130)
 

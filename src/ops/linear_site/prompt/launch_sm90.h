@@ -26,6 +26,7 @@ template <class T>
 void launch_tiles(const PromptParams& p, const PromptKernel& kernel, int device,
                   cudaStream_t stream) {
   switch (kernel.tile_outputs) {
+    case 64: return launch_prompt_tile<T, 64>(p, kernel, device, stream);
     case 128: return launch_prompt_tile<T, 128>(p, kernel, device, stream);
     case 256: return launch_prompt_tile<T, 256>(p, kernel, device, stream);
     default:

@@ -27,14 +27,14 @@ PromptKernel select_prompt_kernel(const SiteCall& call, const DeviceInfo& info) 
   if (info.compute_capability != 90 || !call.fits_tensor_maps) return best;
   const int64_t row_tiles = ceil_div(call.rows, cuda::linear_site::kPromptTileRows);
   int64_t least = INT64_MAX;
-  for (const int outputs : {256, 128}) {
+  for (const int outputs : {256, 128, 64}) {
     for (const int cluster_size : {2, 1}) {
       if (cluster_size > row_tiles || cluster_size > info.num_sms) continue;
       const int64_t clusters = info.num_sms / cluster_size;
       const int64_t units = ceil_div(row_tiles, cluster_size);
       const int64_t tiles = units * num_output_tiles(call, outputs);
       const int64_t of_tile =
-          outputs / 128 * kTileCost + kLoadCost + (cluster_size == 1 ? kAloneCost : 0);
+          outputs * kTileCost / 128 + kLoadCost + (cluster_size == 1 ? kAloneCost : 0);
       const int64_t cost = ceil_div(tiles, clusters) * of_tile;
       if (tiles == 0 || cost >= least) continue;
       least = cost;
