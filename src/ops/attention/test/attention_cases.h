@@ -45,12 +45,13 @@ struct AttentionRun {
   /// CUDA: products of tensor cores, with weights and rotated keys in the dtype of the cache.
   bool is_gpu = false;
 
-  /// What an element may differ by. Values of codes are larger.
+  /// What an element may differ by. Values of codes are larger, and prefill rounds them, and keys,
+  /// to the dtype of q.
   template <class T, class TKV = T>
   [[nodiscard]] double bound(double want) const {
     if (!is_gpu) return 1.01 * kRounding<T> * std::abs(want) + 2e-5;
     constexpr bool kIsHalf = std::is_same_v<T, half>;
-    constexpr double kSize = std::is_same_v<TKV, float8_e4m3> ? 2.5 : 1.0;
+    constexpr double kSize = std::is_same_v<TKV, float8_e4m3> ? 5.0 : 1.0;
     return (kIsHalf ? 1e-3 : 8e-3) * std::abs(want) + (kIsHalf ? 5e-4 : 8e-3) * kSize;
   }
   /// Whether calls with keys that rotate inside are supported.
@@ -58,9 +59,10 @@ struct AttentionRun {
   [[nodiscard]] bool can_rotate() const {
     return !is_gpu || !std::is_same_v<TKV, float8_e4m3>;
   }
-  template <class T>
+  template <class T, class TKV = T>
   [[nodiscard]] double lse_bound(double want) const {
-    const double each = !is_gpu ? 1e-5 : std::is_same_v<T, half> ? 1e-3 : 8e-3;
+    constexpr double kSize = std::is_same_v<TKV, float8_e4m3> ? 2.0 : 1.0;
+    const double each = !is_gpu ? 1e-5 : std::is_same_v<T, half> ? 1e-3 * kSize : 8e-3 * kSize;
     return each * std::max(1.0, std::abs(want));
   }
   /// The context with the workspace that batch_decode can use, until mirror.back(). `workspace` is

@@ -259,7 +259,7 @@ class AttentionCheck {
         if (std::isinf(want.lse)) {
           ASSERT_EQ(lse[lse_at], want.lse);
         } else {
-          ASSERT_LE(std::abs(lse[lse_at] - want.lse), run.lse_bound<TQ>(want.lse));
+          ASSERT_LE(std::abs(lse[lse_at] - want.lse), (run.lse_bound<TQ, TKV>(want.lse)));
         }
       }
     }
