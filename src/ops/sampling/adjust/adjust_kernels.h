@@ -6,8 +6,8 @@
 
 namespace heddle::cuda::sampling {
 
-/// The functions of heddle/ops/sampling.h, launched on the stream.
-void adjust_logits(const AdjustParams& params, cudaStream_t stream);
-void restore_logits(const AdjustParams& params, cudaStream_t stream);
+/// The functions of heddle/ops/sampling.h, launched on the stream of the context.
+void adjust_logits(const ExecContext& ctx, const AdjustParams& params);
+void restore_logits(const ExecContext& ctx, const AdjustParams& params);
 
 }  // namespace heddle::cuda::sampling

@@ -161,7 +161,7 @@ void adjust_logits(const ExecContext& ctx, TensorView logits, TensorView saved,
     });
   } else if constexpr (kWithCuda) {
     const ScopedOperation operation("adjust_logits");
-    cuda::sampling::adjust_logits(params, ctx.stream);
+    cuda::sampling::adjust_logits(ctx, params);
   }
 }
 
@@ -185,7 +185,7 @@ void restore_logits(const ExecContext& ctx, TensorView logits, ConstTensorView s
                 [&params](int64_t, int64_t i, float& logit) { logit = params.restored[i]; });
   } else if constexpr (kWithCuda) {
     const ScopedOperation operation("restore_logits");
-    cuda::sampling::restore_logits(params, ctx.stream);
+    cuda::sampling::restore_logits(ctx, params);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "cuda/memory_cuda.h"
 #include "cuda/warp.h"
 
+#include "ops/sampling/sample/block_lists_cuda.h"
 #include "ops/sampling/sample/row_ring_cuda.h"
 #include "ops/sampling/sample/row_state_cuda.h"
 #include "ops/sampling/sample/sample_params.h"
@@ -12,12 +13,13 @@
 namespace heddle::cuda::sampling {
 
 /// A Cluster (row_search_cuda.h) on a GPU.
-class DeviceCluster {
+class DeviceCluster : public BlockLists {
  public:
   /// `ring` brings the rows that are collected.
   __device__ DeviceCluster(BlockState& own, RowRing* ring, const LogitRows& rows,
                            const RowLayout& layout)
-      : own_(own),
+      : BlockLists(own),
+        own_(own),
         ring_(ring),
         rows_(rows),
         layout_(layout),
@@ -85,58 +87,85 @@ class DeviceCluster {
         rank, thread, [](const float4&) { return true; }, f);
   }
   template <class F, class G>
-  __device__ void fours(int /*rank*/, int /*thread*/, const F& f, const G& look_at,
-                        bool is_last = false) const {
+  __device__ void fours(int /*rank*/, int /*thread*/, const F& f, const G& look_at) const {
+    look_at_chunks(0, int(layout_.num_chunks), f, look_at, false);
+  }
+  /// Those of a part; is_last: they are looked at no more, but for a search.
+  template <class F, class G>
+  __device__ void part_fours(int /*rank*/, int /*thread*/, uint32_t part, const F& f,
+                             const G& look_at, bool is_last) const {
+    const auto begin = static_cast<int>(part << layout_.part_bits);
+    look_at_chunks(begin, begin + int(layout_.chunks_of_part(part)), f, look_at, is_last);
+  }
+  /// The first time that the row's logits are looked at: as they come. f(four logits, first id);
+  /// with kIsLast they are not looked at again.
+  template <bool kIsLast, class F>
+  __device__ void stream(int /*rank*/, int /*thread*/, const F& f) const {
     const auto num_chunks = static_cast<int>(layout_.num_chunks);
-    const int num_cached = ring_ == nullptr ? 0 : ring_->slots_per_row();
+    const int num_cached = ring_->slots_per_row();
     int c = 0;
 #pragma unroll 1
-    for (; c < num_cached && c + kBatch <= num_chunks; c += kBatch) {
+    for (; c < num_cached; c += kBatch) {
+      ring_->wait_for_batch();
       const float4* const batch = ring_->batch(c);
-      float4 four[kBatch];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) four[i] = batch[i * kWarpSize];
-      uint32_t marked = 0;
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) marked |= f(four[i]) ? 1u << i : 0u;
-#pragma unroll 1
-      for (; marked != 0; marked &= marked - 1) {
-        const int i = __ffs(static_cast<int>(marked)) - 1;
-        look_at_four(batch[i * kWarpSize], first_id(c + i), look_at);
-      }
-      if (is_last) ring_->release_batch();
-    }
-    if (ring_ == nullptr) {
-#pragma unroll 1
-      for (; c + kBatch <= num_chunks; c += kBatch) {
+      if (c + kBatch <= num_chunks) {
         float4 four[kBatch];
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) four[i] = load(first_id(c + i));
+        for (int i = 0; i < kBatch; ++i) four[i] = batch[i * kWarpSize];
 #pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          if (f(four[i])) look_at_four(four[i], first_id(c + i), look_at);
-        }
-      }
-    }
+        for (int i = 0; i < kBatch; ++i) f(four[i], first_id(c + i));
+      } else {
 #pragma unroll 1
-    for (; c < num_chunks; ++c) {
-      const uint32_t id = first_id(c);
-      const float4 four =
-          c < num_cached ? ring_->batch(c / kBatch * kBatch)[c % kBatch * kWarpSize] : load(id);
-      if (f(four)) look_at_four(four, id, look_at);
+        for (int i = 0; c + i < num_chunks; ++i) f(batch[i * kWarpSize], first_id(c + i));
+      }
+      if (kIsLast) ring_->release_batch();
     }
-    if (is_last) ring_->release_from(num_chunks / kBatch * kBatch);
+    far_chunks(c, num_chunks, f);
   }
-  /// Whether the warp has a logit of at least `least`, in this row.
-  [[nodiscard]] __device__ bool has_from(int /*rank*/, int /*thread*/, float least) const {
-    return __any_sync(kAllLanes, largest_ >= least) != 0;
+  /// The largest logit of a thread, or -infinity, by the first look at a row; batch_maxima.
+  [[nodiscard]] __device__ float largest_in_row(int rank, int thread) const {
+    float* const maxima = own_.batch_maxima[threadIdx.x / kWarpSize];
+    float most = -heddle::sampling::kInfinity, of_batch = most;
+    int chunk = 0;
+    const auto end_batch = [&] {
+      const int batch = (chunk - 1) / kBatch;
+      const float of_warp = Places::logit_of_bits(
+          __reduce_max_sync(kAllLanes, heddle::sampling::ascending_bits(of_batch)));
+      most = fmaxf(most, of_batch);
+      if (batch < kMaxBatches - 1) of_batch = -heddle::sampling::kInfinity;
+      if (threadIdx.x % kWarpSize == 0) {
+        maxima[batch < kMaxBatches ? batch : kMaxBatches - 1] = of_warp;
+      }
+    };
+    stream<false>(rank, thread, [&](const float4& four, uint32_t) {
+      of_batch = fmaxf(of_batch, largest_of(four));
+      if (++chunk % kBatch == 0) end_batch();
+    });
+    if (chunk % kBatch != 0) end_batch();
+    __syncwarp();
+    return fmaxf(most, of_batch);
+  }
+  /// look_at(logit, id) for all logits of at least `least`, and others in their neighbourhood.
+  template <class G>
+  __device__ void fours_from(int /*rank*/, int /*thread*/, float least, const G& look_at) const {
+    const float* const maxima = own_.batch_maxima[threadIdx.x / kWarpSize];
+    const auto num_chunks = static_cast<int>(layout_.num_chunks);
+#pragma unroll 1
+    for (int c = 0; c < num_chunks; c += kBatch) {
+      const int batch = c / kBatch;
+      if (!(maxima[batch < kMaxBatches ? batch : kMaxBatches - 1] >= least)) continue;
+      const int end = c + kBatch < num_chunks ? c + kBatch : num_chunks;
+      look_at_chunks(
+          c, end, [&](const float4& four) { return largest_of(four) >= least; }, look_at, false);
+    }
   }
 
   template <class F>
   __device__ void largest_of_groups(const F& f) {
-    largest_ = f(rank_, static_cast<int>(threadIdx.x));
+    const float largest = f(rank_, static_cast<int>(threadIdx.x));
+    static_assert(kRowThreads / kGroups * kMaxBlocks <= kWarpSize);
     const int width = kRowThreads / kGroups * num_blocks(), t = static_cast<int>(threadIdx.x);
-    float most = largest_;
+    float most = largest;
     for (int step = width / 2; step > 0; step /= 2) {
       most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, step));
     }
@@ -156,124 +185,106 @@ class DeviceCluster {
 #endif
   }
   [[nodiscard]] __device__ RowBounds bounds() const {
-    static_assert(kGroups == 4 * kWarpSize);
     using heddle::sampling::ascending_bits;
-    const float first = group_maximum(0), second = group_maximum(1);
-    const float third = group_maximum(2), fourth = group_maximum(3);
-    const float high[2] = {fmaxf(first, second), fmaxf(third, fourth)};
-    const float low = fmaxf(fminf(first, second), fminf(third, fourth));
-    const float most = fmaxf(high[0], high[1]), next = fmaxf(fminf(high[0], high[1]), low);
+    float most = group_maximum(0), next = -heddle::sampling::kInfinity;
+#pragma unroll
+    for (int i = 1; i < kGroupsPerLane; ++i) {
+      const float x = group_maximum(i);
+      next = fmaxf(next, fminf(most, x));
+      most = fmaxf(most, x);
+    }
     return {Places::logit_of_bits(__reduce_max_sync(kAllLanes, ascending_bits(most))),
             Places::logit_of_bits(__reduce_min_sync(kAllLanes, ascending_bits(next)))};
   }
-  [[nodiscard]] __device__ float tighter_bound(const RowBounds& bounds, int num_groups) const {
-    constexpr int kSteps = 8, kSlack = 8;
+  [[nodiscard]] __device__ float bound_of(const RowBounds& bounds, int num_groups) const {
+    constexpr int kSteps = 10, kSlack = 8, kSure = 2 * kWarpSize;
     float low = bounds.bound, high = bounds.largest;
     if (!(low > -heddle::sampling::kInfinity)) return low;
+    if (num_groups > kSure) low = least_of_most_groups(low);
 #pragma unroll 1
     for (int i = 0; i < kSteps; ++i) {
       const float middle = 0.5f * low + 0.5f * high;
-      int count = 0;
+      unsigned of_lane = 0;
 #pragma unroll
-      for (int j = 0; j < kGroups / kWarpSize; ++j) {
-        count += __popc(__ballot_sync(kAllLanes, group_maximum(j) >= middle));
-      }
+      for (int j = 0; j < kGroupsPerLane; ++j) of_lane += group_maximum(j) >= middle ? 1u : 0u;
+      const auto count = static_cast<int>(__reduce_add_sync(kAllLanes, of_lane));
       (count >= num_groups ? low : high) = middle;
       if (count >= num_groups && count <= num_groups + kSlack) break;
     }
     return low;
   }
-  /// leader.warp_units[which] of this block's warps, where block `leader` leads.
+  /// The leader's segment_units of this block's warps: the largest f(rank, thread).
   template <class F>
-  __device__ void sum(int leader, int which, const F& f) const {
-    uint64_t units = f(rank_, static_cast<int>(threadIdx.x));
-#pragma unroll
-    for (int step = kWarpSize / 2; step > 0; step /= 2) {
-      units += __shfl_xor_sync(kAllLanes, units, step);
-    }
+  __device__ void lead(int leader, const F& f) const {
+    const LeadingToken best = best_of_warp(f(rank_, static_cast<int>(threadIdx.x)));
     if (threadIdx.x % kWarpSize == 0) {
-      of(leader).warp_units[which][rank_ * kRowWarps + int(threadIdx.x) / kWarpSize] = units;
+      of(leader).segment_units[rank_ * kRowWarps + int(threadIdx.x) / kWarpSize] = best.value;
     }
   }
-  [[nodiscard]] __device__ uint64_t total(int which) const {
-    uint64_t units = 0;
+  /// The leader's: of these the largest.
+  [[nodiscard]] __device__ LeadingToken leading() const {
+    uint64_t best = 0;
     for (int i = int(threadIdx.x) % kWarpSize; i < num_blocks() * kRowWarps; i += kWarpSize) {
-      units += own_.warp_units[which][i];
+      const uint64_t other = own_.segment_units[i];
+      best = other > best ? other : best;
     }
-#pragma unroll
-    for (int step = kWarpSize / 2; step > 0; step /= 2) {
-      units += __shfl_xor_sync(kAllLanes, units, step);
+    return best_of_warp(LeadingToken(best));
+  }
+  /// Of the leader, for this block's warps: segment_units, the sums of f(rank, thread, part) ...
+  template <class F>
+  __device__ void sum_segments(int leader, const F& f) const {
+    BlockState& its = of(leader);
+#pragma unroll 1
+    for (uint32_t part = 0; part < layout_.num_parts(); ++part) {
+      const uint64_t units = sum_of_warp(f(rank_, static_cast<int>(threadIdx.x), part));
+      if (threadIdx.x % kWarpSize != 0) continue;
+      its.segment_units[layout_.segment(uint32_t(rank_), part, threadIdx.x / kWarpSize)] = units;
     }
-    return units;
+  }
+  /// ... and one_units, over all parts.
+  template <class F>
+  __device__ void sum_warps(int leader, const F& f) const {
+    uint64_t units = 0;
+#pragma unroll 1
+    for (uint32_t part = 0; part < layout_.num_parts(); ++part) {
+      units += f(rank_, static_cast<int>(threadIdx.x), part);
+    }
+    units = sum_of_warp(units);
+    if (threadIdx.x % kWarpSize == 0) {
+      of(leader).one_units[rank_ * kRowWarps + int(threadIdx.x) / kWarpSize] = units;
+    }
+  }
+  /// The leader's: of segment_units, or of one_units.
+  [[nodiscard]] __device__ uint64_t total(bool of_one) const {
+    const uint64_t* const all = of_one ? own_.one_units : own_.segment_units;
+    const int n = of_one ? num_blocks() * kRowWarps : int(layout_.num_segments());
+    uint64_t units = 0;
+    for (int i = int(threadIdx.x) % kWarpSize; i < n; i += kWarpSize) units += all[i];
+    return sum_of_warp(units);
   }
   static __device__ uint32_t add(uint32_t& to, uint32_t n) { return atomicAdd(&to, n); }
   static __device__ void lower(uint32_t& least, uint32_t id) { atomicMin(&least, id); }
 
-  /// Sorts ascending: a bitonic network, of which a warp does the steps within it by shuffles. The
-  /// others go through `list` and `sums` in turn. Warps past the end only wait for the others.
-  __device__ void sort(int n) const {
-    const auto t = static_cast<int>(threadIdx.x);
-    int padded = kWarpSize;
-    while (padded < n) padded *= 2;
-    const bool is_in = t < padded;
-    uint64_t place = t < n ? own_.list[t] : ~uint64_t{0};
-    if (is_in) {
-#pragma unroll
-      for (int size = 2; size <= kWarpSize; size *= 2) {
-        merge_in_warp(place, size / 2, (t & size) == 0);
-      }
-    }
-    uint64_t* buffer = own_.sums;
-    for (int size = 2 * kWarpSize; size <= padded; size *= 2) {
-      const bool ascends = (t & size) == 0;
-      for (int step = size / 2; step >= kWarpSize; step /= 2) {
-        if (is_in) buffer[t] = place;
-        __syncthreads();
-        if (is_in) {
-          const uint64_t other = buffer[t ^ step];
-          if ((other < place) == (((t & step) == 0) == ascends)) place = other;
-        }
-        buffer = buffer == own_.sums ? own_.list : own_.sums;
-      }
-      if (is_in) merge_in_warp(place, kWarpSize / 2, ascends);
-    }
-    __syncthreads();
-    if (is_in) own_.list[t] = place;
-    __syncthreads();
-  }
   template <class F>
-  __device__ void scan(int n, const F& f, uint64_t* units, uint64_t* counts) const {
-    Mass* const of_warps = own_.warp_masses;
-    const auto t = static_cast<int>(threadIdx.x), lane = t % kWarpSize, warp = t / kWarpSize;
-    Mass sum{};
-    if (t < n) sum = f(t);
-#pragma unroll
-    for (int step = 1; step < kWarpSize; step *= 2) {
-      const uint64_t more = __shfl_up_sync(kAllLanes, sum.units, step);
-      const uint64_t count = __shfl_up_sync(kAllLanes, sum.count, step);
-      if (lane >= step) {
-        sum.units += more;
-        sum.count += count;
-      }
+  __device__ void row_part(int /*thread*/, bool all, const F& f) const {
+    for (uint32_t i = threadIdx.x / kWarpSize; i < layout_.num_segments(); i += kRowWarps) {
+      look_at_segment(i, all, f);
     }
-    if (lane == kWarpSize - 1) of_warps[warp] = sum;
-    __syncthreads();
-#pragma unroll
-    for (int w = 0; w < kRowWarps - 1; ++w) {
-      const Mass before = of_warps[w];
-      sum.units += w < warp ? before.units : 0;
-      sum.count += w < warp ? before.count : 0;
-    }
-    if (t < n) {
-      units[t] = sum.units;
-      if (counts != nullptr) counts[t] = sum.count;
+  }
+  template <class Sum, class F>
+  __device__ void sum_row(const Sum& none, const F& f) const {
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x / kWarpSize; i < layout_.num_segments(); i += kRowWarps) {
+      Sum sum = none;
+      look_at_segment(i, true, [&](const float4& four, uint32_t id) { f(sum, four, id); });
+      const uint64_t units = sum_of_warp(sum.total());
+      if (threadIdx.x % kWarpSize == 0) own_.segment_units[i] = units;
     }
     __syncthreads();
   }
-  template <class F>
-  __device__ int count_if(int n, const F& f) const {
-    const auto t = static_cast<int>(threadIdx.x);
-    return __syncthreads_count(t < n && f(t));
+  static __device__ void lower_by_warp(uint32_t& least, uint32_t bits) {
+    const uint32_t of_warp = __reduce_min_sync(kAllLanes, bits);
+    if (threadIdx.x % kWarpSize == 0) atomicMin(&least, of_warp);
   }
   __device__ void publish(const Decision& decision) const {
     if (int(threadIdx.x) < num_blocks()) of(static_cast<int>(threadIdx.x)).decision = decision;
@@ -282,10 +293,115 @@ class DeviceCluster {
 
  private:
   static constexpr int kBatch = kSlotBatch;
+  static constexpr float kLargest = heddle::sampling::kInfinity;
 
-  /// Of groups that differ by lane; i < 4.
+  /// Chunks [c, num_chunks); c is a multiple of kBatch.
+  template <class F, class G>
+  __device__ void look_at_chunks(int c, int num_chunks, const F& f, const G& look_at,
+                                 bool is_last) const {
+    const int num_cached = ring_ == nullptr ? 0 : ring_->slots_per_row();
+#pragma unroll 1
+    for (; c < num_cached && c + kBatch <= num_chunks; c += kBatch) {
+      const float4* const batch = ring_->batch(c);
+      float4 four[kBatch];
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) four[i] = batch[i * kWarpSize];
+      uint32_t marked = 0;
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) marked |= f(four[i]) ? 1u << i : 0u;
+#pragma unroll 1
+      for (; marked != 0; marked &= marked - 1) {
+        const int i = __ffs(static_cast<int>(marked)) - 1;
+        look_at_four(batch[i * kWarpSize], first_id(c + i), look_at);
+      }
+      if (is_last) ring_->release_batch();
+    }
+#pragma unroll 1
+    for (; c < num_cached && c < num_chunks; ++c) {
+      const float4 four = ring_->batch(c / kBatch * kBatch)[c % kBatch * kWarpSize];
+      if (f(four)) look_at_four(four, first_id(c), look_at);
+    }
+    far_chunks(c, num_chunks, [&](const float4& four, uint32_t id) {
+      if (f(four)) look_at_four(four, id, look_at);
+    });
+    if (is_last && num_chunks == int(layout_.num_chunks)) {
+      ring_->release_from(num_chunks / kBatch * kBatch);
+    }
+  }
+  /// f(four logits, first id) of chunks [c, num_chunks), from memory, as many at once as keep it
+  /// busy.
+  template <class F>
+  __device__ void far_chunks(int c, int num_chunks, const F& f) const {
+    const bool is_aligned = reinterpret_cast<uintptr_t>(row_) % sizeof(float4) == 0;
+#pragma unroll 1
+    for (; is_aligned && c + kBatch <= num_chunks; c += kBatch) {
+      const uint32_t id = first_id(c);  // kBatch chunks of a part are next to one another
+      constexpr uint32_t kChunkIds = 4 * kWarpSize;
+      const uint32_t end = id - 4 * (threadIdx.x % kWarpSize) + kBatch * kChunkIds;
+      if (end > uint32_t(rows_.vocab_size)) break;  // for all lanes: f may be for whole warps
+      float4 four[kBatch];
+#pragma unroll
+      for (uint32_t k = 0; k < kBatch; ++k) {
+        four[k] = *reinterpret_cast<const float4*>(row_ + id + k * kChunkIds);
+      }
+#pragma unroll
+      for (uint32_t k = 0; k < kBatch; ++k) f(four[k], id + k * kChunkIds);
+    }
+#pragma unroll 1
+    for (; c < num_chunks; ++c) f(load(first_id(c)), first_id(c));
+    __syncwarp();
+  }
+  /// The least of all lanes' smallest maxima but few, `low` where that is -infinity.
+  [[nodiscard]] __device__ float least_of_most_groups(float low) const {
+    constexpr int kNum = 3;
+    float least[kNum] = {kLargest, kLargest, kLargest};  // ascending
+#pragma unroll
+    for (int i = 0; i < kGroupsPerLane; ++i) {
+      float x = group_maximum(i);
+#pragma unroll
+      for (int k = 0; k < kNum; ++k) {
+        const float smaller = fminf(least[k], x);
+        x = fmaxf(least[k], x);
+        least[k] = smaller;
+      }
+    }
+    using heddle::sampling::ascending_bits;
+    const float third =
+        Places::logit_of_bits(__reduce_min_sync(kAllLanes, ascending_bits(least[kNum - 1])));
+    return third > -heddle::sampling::kInfinity ? third : low;
+  }
+  /// Of groups that differ by lane; i < kGroupsPerLane.
   [[nodiscard]] __device__ float group_maximum(int i) const {
     return own_.group_maxima[num_exchanges_ % 2][i * kWarpSize + threadIdx.x % kWarpSize];
+  }
+  /// Segment i of the row, or the first chunk of it, from memory.
+  template <class F>
+  __device__ void look_at_segment(uint32_t i, bool all, const F& f) const {
+    const uint32_t part = i / kRowWarps % layout_.num_parts();
+    const int num_chunks = all ? static_cast<int>(layout_.chunks_of_part(part)) : 1;
+    const uint32_t first = layout_.first_id_of(i) + 4 * (threadIdx.x % kWarpSize);
+    constexpr uint32_t kChunkIds = 4 * kWarpSize;
+    const bool is_aligned = reinterpret_cast<uintptr_t>(row_) % sizeof(float4) == 0;
+    int c = 0;
+#pragma unroll 1
+    for (; c + kBatch <= num_chunks; c += kBatch) {
+      const uint32_t id = first + uint32_t(c) * kChunkIds;
+      const uint32_t end = id - 4 * (threadIdx.x % kWarpSize) + kBatch * kChunkIds;
+      if (!is_aligned || end > uint32_t(rows_.vocab_size)) break;
+      float4 four[kBatch];
+#pragma unroll
+      for (uint32_t k = 0; k < kBatch; ++k) {
+        four[k] = *reinterpret_cast<const float4*>(row_ + id + k * kChunkIds);
+      }
+#pragma unroll
+      for (uint32_t k = 0; k < kBatch; ++k) f(four[k], id + k * kChunkIds);
+    }
+#pragma unroll 1
+    for (; c < num_chunks; ++c) {
+      const uint32_t id = first + uint32_t(c) * kChunkIds;
+      f(load(id), id);
+    }
+    __syncwarp();
   }
   template <class G>
   static __device__ void look_at_four(const float4& four, uint32_t id, const G& look_at) {
@@ -293,15 +409,6 @@ class DeviceCluster {
     look_at(four.y, id + 1);
     look_at(four.z, id + 2);
     look_at(four.w, id + 3);
-  }
-  /// Steps `step`, half of that and so on of a bitonic merge.
-  static __device__ void merge_in_warp(uint64_t& place, int step, bool ascends) {
-#pragma unroll
-    for (; step > 0; step /= 2) {
-      const uint64_t other = __shfl_xor_sync(kAllLanes, place, step);
-      const bool is_low = (static_cast<int>(threadIdx.x) & step) == 0;
-      if ((other < place) == (is_low == ascends)) place = other;
-    }
   }
   [[nodiscard]] __device__ uint32_t first_id(int chunk) const {
     return layout_.first_id(static_cast<uint32_t>(rank_), threadIdx.x,
@@ -325,7 +432,6 @@ class DeviceCluster {
   const int rank_;
   const float* row_ = nullptr;
   int leader_ = 0, num_exchanges_ = -1;
-  float largest_ = 0.0f;
 };
 
 }  // namespace heddle::cuda::sampling

@@ -17,32 +17,47 @@ struct RingShape {
 };
 
 /// The logits of the rows that a block takes, one after the other, on their way through shared
-/// memory: each warp has the logits of its range of ids (RowLayout) copied into slots of its own,
-/// while the rows before are worked on, and waits for nothing but its copies. The copy
-/// engine does it, so that no warp is held up by loads that memory is not ready for; it takes
-/// pieces of 16 bytes at multiples of 16 alone, lanes copy what is not so.
+/// memory: each warp has the logits of its segments (RowLayout) copied into slots of its own, while
+/// the rows before them are worked on, and waits for nothing but its copies. Those of a batch are
+/// not copied before all of the previous one is done. The copy engine does it, so that no warp is
+/// held up by loads that memory is not ready for; it takes pieces of 16 bytes at multiples of 16
+/// alone, lanes copy what is not so.
 class RowRing {
  public:
-  /// `slots` is the block's: [kRowWarps, num_slots, 32]. The block takes rows first_row,
-  /// first_row + step and so on.
+  /// own.slots are [kRowWarps, num_slots, 32]. Rows of a batch are `step` apart.
   __device__ RowRing(const LogitRows& rows, const RowLayout& layout, const RingShape& shape,
-                     BlockState& own, float4* slots, uint32_t first_row, uint32_t step)
+                     BlockState& own, uint32_t step)
       : rows_(rows),
         layout_(layout),
         shape_(shape),
-        slots_(slots + threadIdx.x / kWarpSize * shape.num_slots * kWarpSize),
+        slots_(own.slots + threadIdx.x / kWarpSize * shape.num_slots * kWarpSize),
         copied_(own.copied[threadIdx.x / kWarpSize]),
-        step_(step),
-        next_row_(first_row) {
+        step_(step) {
     init_barriers();
+  }
+  /// The rows of a batch, whose first ones come from now on. The slots are not in use.
+  __device__ void start_batch(uint32_t first_row, int num_rows) {
+    next_row_ = first_row;
+    rows_left_ = num_rows;
+    next_chunk_ = write_slot_ = 0;
     for (int i = 0; i < shape_.num_slots; i += kSlotBatch) copy_batch();
+    write_slot_ = 0;
   }
 
-  /// The next row's logits have come.
+  /// What follows is of the next row, each batch of which is waited for once, in order.
   __device__ void start_row() {
-    read_slot_ = write_slot_;  // the oldest
-    wait_for_batches();
+    read_slot_ = wait_slot_ = write_slot_;  // the oldest
     wait_for_copies<0>();
+  }
+  /// The next batch of the row has come.
+  __device__ void wait_for_batch() {
+#if __CUDA_ARCH__ >= 900
+    const int i = wait_slot_ / kSlotBatch;
+    copied_[i].wait(parities_ >> i & 1);
+    parities_ ^= 1u << i;
+    wait_slot_ += kSlotBatch;
+    if (wait_slot_ == shape_.num_slots) wait_slot_ = 0;
+#endif
   }
   /// Chunk c of this row, a multiple of kSlotBatch, and those after it, 32 apart.
   [[nodiscard]] const __device__ float4* batch(int c) const {
@@ -75,23 +90,9 @@ class RowRing {
     __syncwarp();
 #endif
   }
-  __device__ void wait_for_batches() {
-#if __CUDA_ARCH__ >= 900
-    int slot = read_slot_;
-#pragma unroll 1
-    for (int c = 0; c < shape_.slots_per_row; c += kSlotBatch) {
-      copied_[slot / kSlotBatch].wait(read_parity_);
-      slot += kSlotBatch;
-      if (slot == shape_.num_slots) {
-        slot = 0;
-        read_parity_ ^= 1;
-      }
-    }
-#endif
-  }
   /// Starts copying kSlotBatch chunks of the row, or as many as are left, into the oldest slots.
   __device__ void copy_batch() {
-    if (next_row_ < static_cast<uint32_t>(rows_.num_rows)) {
+    if (rows_left_ > 0) {
       const auto chunk = static_cast<uint32_t>(next_chunk_), left = layout_.num_chunks - chunk;
       const uint32_t first = layout_.first_id(cluster_rank(), threadIdx.x & ~31u, chunk);
       copy(first, kWarpIds * (left < kSlotBatch ? left : kSlotBatch));
@@ -102,6 +103,7 @@ class RowRing {
     if (next_chunk_ == shape_.slots_per_row) {
       next_chunk_ = 0;
       next_row_ += step_;
+      --rows_left_;
     }
   }
   /// The ids [first, first + num).
@@ -171,8 +173,8 @@ class RowRing {
   float4* const slots_;
   PhaseBarrier* const copied_;
   const uint32_t step_;
-  uint32_t next_row_, read_parity_ = 0;
-  int next_chunk_ = 0, write_slot_ = 0, read_slot_ = 0;
+  uint32_t next_row_ = 0, parities_ = 0;  // of the barriers, a bit each
+  int rows_left_ = 0, next_chunk_ = 0, write_slot_ = 0, read_slot_ = 0, wait_slot_ = 0;
 };
 
 }  // namespace heddle::cuda::sampling

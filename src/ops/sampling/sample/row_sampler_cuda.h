@@ -1,9 +1,10 @@
 #pragma once
 
-#include "cuda/philox_cuda.h"
-
+#include "ops/sampling/sample/row_collector_cuda.h"
+#include "ops/sampling/sample/row_draw_cuda.h"
 #include "ops/sampling/sample/row_search_cuda.h"
 #include "ops/sampling/sample/sample_params.h"
+#include "ops/sampling/sample/share_search_cuda.h"
 #include "ops/sampling/sample/unit_sum_cuda.h"
 #include "ops/sampling/sample/unroll_cuda.h"
 
@@ -19,230 +20,23 @@
 //   run(f)                 f(own, rank, thread) in every thread, without waiting
 //   largest_of_groups(f)   group_maxima of all blocks: the largest f(rank, thread) of a group
 //   bounds()               of these, as kGroups says
-//   tighter_bound(bounds, n)   a bound that is higher, if at least n groups have logits from it on
-//   has_from(rank, thread, least)   whether the thread has a logit of at least `least`
-//   sum(leader, i, f)      that block's warp_units[i]: the sums of f(rank, thread) of each warp
+//   bound_of(bounds, n)    a bound from which on about n groups have logits, or somewhat more
+//   stream<kIsLast>(rank, thread, f)   f(four logits, first id) for all of them, as they come; with
+//                          kIsLast they are not looked at again
+//   lead(leader, f)        that block's segment_units: the largest f(rank, thread) of each warp
+//   leading()              the leader's: of these the largest
+//   largest_in_row(rank, thread)   the largest logit of a thread, -infinity where it has none
+//   fours_from(rank, thread, least, g)   g(logit, id) for those of at least `least`, and others
+//   part_fours(rank, thread, part, f, g, is_last)   fours() of a part; is_last: the logits are read
+//                          no more after it, but for a search
+//   sum_segments(leader, f)   that block's segment_units: the sums of f(rank, thread, part)
+//   sum_warps(leader, f)   that block's one_units: the same sums over all parts
 //   end_row()              the row's logits are read no more, but for a search
-//   total(i)               the leader's: the sum of warp_units[i]
+//   total(of_one)          the leader's: the sum of segment_units, or of one_units
 //   logit(id)              of the row
 //   leader_each(f)         f(own, thread) in the threads of the leader, which then see it done
 
 namespace heddle::cuda::sampling {
-
-using heddle::sampling::kInfinity;
-
-/// How a row draws; temperature > 0.
-struct RowDraw {
-  float temperature;
-  int32_t top_k;
-  float top_p, min_p;
-  double u;
-  float scale;          // of the weights
-  double min_p_offset;  // for min_p in (0, 1]
-
-  [[nodiscard]] __host__ __device__ bool has_top_k(int64_t vocab_size) const {
-    return top_k > 0 && top_k < vocab_size;
-  }
-};
-
-/// The options of a row; greedy without a positive temperature.
-[[nodiscard]] __host__ __device__ inline RowDraw draw_of(const SampleParams& p, int64_t row) {
-  if (p.temperature.data == nullptr) return {};
-  RowDraw draw{p.temperature[row], p.top_k[row], p.top_p[row], p.min_p[row], 0.0, 0.0f, 0.0};
-  const int64_t seed = p.seed[row], step = p.step[row];
-  if (!(draw.temperature > 0.0f)) return {};
-  constexpr uint32_t kSample = 0;  // cpu::Draw
-  draw.u = uniform_draw(seed, step, kSample, 0);
-  draw.scale = heddle::sampling::scale_of(draw.temperature);
-  if (draw.min_p > 0.0f && !(draw.min_p > 1.0f)) {
-    draw.min_p_offset = heddle::sampling::min_p_offset(draw.temperature, draw.min_p);
-  }
-  return draw;
-}
-
-/// What the leader of a row wants from all blocks.
-struct RowNeeds {
-  bool lowest = false;              // the lowest token of the largest logit
-  bool list = false;                // the tokens that are not below the bound
-  int num_groups = 0;               // so many groups have such tokens
-  bool total = false, one = false;  // sums of units: with `scale`, and at temperature 1
-  float scale = 0.0f;
-};
-
-[[nodiscard]] __host__ __device__ inline RowNeeds needs_of(const RowDraw& draw, int64_t vocab_size,
-                                                           bool wants_logprob) {
-  if (!(draw.temperature > 0.0f)) return {.lowest = true, .one = wants_logprob};
-  const bool has_top_p = draw.top_p<1.0f, has_min_p = draw.min_p> 0.0f;
-  const bool has_top_k = draw.has_top_k(vocab_size);
-  const bool total = !has_top_k && (has_top_p || !has_min_p);
-  // Some 90 tokens, or 350 where it is not known how many the filters need.
-  const int num_groups = has_top_k ? kGroups / 2 : kGroups * 15 / 16;
-  return {.list = has_top_k || has_top_p || has_min_p,
-          .num_groups = num_groups,
-          .total = total,
-          .one = wants_logprob && !(total && draw.temperature == 1.0f),
-          .scale = draw.scale};
-}
-
-/// The largest of all logits, and the bound; for all threads.
-template <class Cluster>
-[[nodiscard]] __host__ __device__ RowBounds find_bounds(Cluster& cluster) {
-  cluster.largest_of_groups([&](int rank, int thread) {
-    float most = -kInfinity;
-    cluster.fours(
-        rank, thread,
-        [&](const float4& four) {
-          most = fmaxf(most, largest_of(four));
-          return false;
-        },
-        [](float, uint32_t) {});
-    return most;
-  });
-  return cluster.bounds();
-}
-
-/// The least logit above -infinity, of a row that has one.
-template <class Cluster>
-[[nodiscard]] __host__ __device__ float find_least(Cluster& cluster) {
-  cluster.each_in_block([](BlockState& own, int, int thread) {
-    if (thread == 0) own.least = ~0u;
-  });
-  cluster.each([&](BlockState& own, int rank, int thread) {
-    uint32_t least = ~0u;
-    cluster.tokens(rank, thread, [&](float logit, uint32_t) {
-      const uint32_t bits = heddle::sampling::ascending_bits(logit);
-      if (logit > -kInfinity && bits < least) least = bits;
-    });
-    cluster.lower(own.least, least);
-  });
-  uint32_t least = ~0u;
-  HEDDLE_UNROLL
-  for (int rank = 0; rank < kMaxBlocks; ++rank) {
-    const uint32_t of_block = rank < cluster.num_blocks() ? cluster.of(rank).least : ~0u;
-    least = of_block < least ? of_block : least;
-  }
-  return Places::logit_of_bits(least);
-}
-
-/// So many tokens of each block have room at the leader.
-[[nodiscard]] __host__ __device__ inline uint32_t room_of_block(int num_blocks) {
-  return static_cast<uint32_t>(kMaxList / num_blocks);
-}
-
-/// collect() for the row of the batch that block `leader` leads, once its bounds are known.
-template <class Cluster>
-class RowCollector {
- public:
-  __host__ __device__ RowCollector(Cluster& cluster, int64_t vocab_size, int leader,
-                                   const RowBounds& bounds)
-      : cluster_(cluster), vocab_size_(vocab_size), leader_(leader), bounds_(bounds) {}
-
-  __host__ __device__ void collect(const RowNeeds& needs) const {
-    if (needs.lowest) find_lowest();
-    if (needs.list) fill_inbox(cluster_.tighter_bound(bounds_, needs.num_groups));
-    HEDDLE_NO_UNROLL
-    for (int i = 0; i < 2; ++i) {  // one copy of the code
-      if (i == 0 ? needs.total : needs.one) {
-        add_up(i, i == 0 ? needs.scale : heddle::sampling::scale_of(1.0f), i == 1 || !needs.one);
-      }
-    }
-    const bool is_released = (needs.total || needs.one) && bounds_.largest < kInfinity;
-    if (!is_released) cluster_.end_row();
-  }
-
- private:
-  /// look_at(own, rank, logit, id) for all logits of at least `least`.
-  template <class F>
-  __host__ __device__ void look_from(float least, const F& look_at) const {
-    cluster_.run([&](BlockState& own, int rank, int thread) {
-      if (!cluster_.has_from(rank, thread, least)) return;  // true for whole warps
-      cluster_.fours(
-          rank, thread, [&](const float4& four) { return largest_of(four) >= least; },
-          [&](float logit, uint32_t id) {
-            if (logit >= least && logit > -kInfinity) look_at(own, rank, logit, id);
-          });
-    });
-  }
-  __host__ __device__ void find_lowest() const {
-    look_from(bounds_.largest, [&](BlockState& own, int, float, uint32_t id) {
-      cluster_.lower(own.lowest_ids[leader_], id);
-    });
-  }
-  __host__ __device__ void fill_inbox(float bound) const {
-    const Places places(vocab_size_);
-    const uint32_t room = room_of_block(cluster_.num_blocks());
-    look_from(bound, [&](BlockState& own, int rank, float logit, uint32_t id) {
-      const uint32_t at = cluster_.add(own.list_sizes[leader_], 1u);
-      if (at < room) {
-        cluster_.of(leader_).inbox[uint32_t(rank) * room + at] = places.place_of(logit, id);
-      }
-    });
-  }
-  __host__ __device__ void add_up(int which, float scale, bool is_last) const {
-    cluster_.sum(leader_, which, [&](int rank, int thread) {
-      if (bounds_.largest == kInfinity) return units_of_infinite(rank, thread);
-      UnitSum units(bounds_.largest, scale, vocab_size_);
-      cluster_.fours(
-          rank, thread,
-          [&](const float4& four) {
-            units.add(four);
-            return false;
-          },
-          [](float, uint32_t) {}, is_last);
-      return units.total();
-    });
-  }
-  /// The units of all logits of a thread. Where the largest is infinite, the others have none.
-  [[nodiscard]] __host__ __device__ uint64_t units_of_infinite(int rank, int thread) const {
-    uint64_t count = 0;
-    cluster_.fours(
-        rank, thread, [](const float4& four) { return largest_of(four) == kInfinity; },
-        [&](float logit, uint32_t) { count += logit == kInfinity ? 1 : 0; });
-    return count << heddle::sampling::fraction_bits(vocab_size_);
-  }
-
-  Cluster& cluster_;
-  const int64_t vocab_size_;
-  const int leader_;
-  const RowBounds bounds_;
-};
-
-/// The leader's: fetches what all blocks have found for the row.
-template <class Cluster>
-__host__ __device__ void fetch_counts(Cluster& cluster) {
-  const int row = cluster.leader_rank();
-  cluster.leader_each([&](BlockState& own, int rank) {
-    if (rank >= cluster.num_blocks()) return;
-    own.all_list_sizes[rank] = cluster.of(rank).list_sizes[row];
-    own.all_lowest_ids[rank] = cluster.of(rank).lowest_ids[row];
-  });
-}
-
-/// The leader's, after fetch_counts(): takes the lists of all blocks into its own, sorted. The
-/// number of tokens, -1 where not all had room.
-template <class Cluster>
-[[nodiscard]] __host__ __device__ int take_lists(Cluster& cluster) {
-  const uint32_t room = room_of_block(cluster.num_blocks());
-  uint32_t size = 0, most = 0;
-  for (int rank = 0; rank < cluster.num_blocks(); ++rank) {
-    const uint32_t of_block = cluster.leader().all_list_sizes[rank];
-    size += of_block;
-    most = of_block > most ? of_block : most;
-  }
-  if (most > room) return -1;
-  cluster.leader_each([&](BlockState& own, int thread) {
-    auto i = static_cast<uint32_t>(thread);
-    for (int rank = 0; rank < cluster.num_blocks(); ++rank) {
-      if (i < own.all_list_sizes[rank]) {
-        own.list[thread] = own.inbox[uint32_t(rank) * room + i];
-        break;
-      }
-      i -= own.all_list_sizes[rank];
-    }
-  });
-  cluster.sort(static_cast<int>(size));
-  return static_cast<int>(size);
-}
 
 /// finish() and search() of a row that has a logit above -infinity and is led by
 /// cluster.leader_rank().
@@ -259,18 +53,18 @@ class RowSampler {
 
   /// Whether what was collected is enough; then token() is valid.
   [[nodiscard]] __host__ __device__ bool finish() {
-    fetch_counts(cluster_);
-    if (!(draw_.temperature > 0.0f)) {
+    const RowNeeds needs = needs_of(draw_, vocab_size_, false);
+    if (needs.list || needs.lowest) fetch_counts(cluster_);
+    if (needs.lowest) {
       for (int rank = 0; rank < cluster_.num_blocks(); ++rank) {
         const uint32_t lowest = cluster_.leader().all_lowest_ids[rank];
         token_ = lowest < token_ ? lowest : token_;
       }
       return true;
     }
-    const RowNeeds needs = needs_of(draw_, vocab_size_, false);
-    const uint64_t total = needs.total ? cluster_.total(0) : 0;
+    const uint64_t total = needs.total ? cluster_.total(false) : 0;
     const RowSearch<Cluster> search(cluster_, vocab_size_, bounds_.largest, draw_.scale);
-    if (needs.list) return draw_from_list(search, total);
+    if (needs.list) return draw_from_list(search, total) || draw_share(search, total);
     draw_by_id(search, total, {});
     return true;
   }
@@ -343,6 +137,9 @@ class RowSampler {
                                                         uint64_t total) {
     const int n = take_lists(cluster_);
     if (n < 0) return false;
+    if (n > kFewPairs && is_share()) return draw_from_long_list(search, total, n);
+    if (n > kMaxList) return false;
+    cluster_.sort(n);
     BlockState& own = cluster_.leader();
     cluster_.scan(
         n, [&](int i) { return search.mass_of(own.list[i]); }, own.sums, nullptr);
@@ -350,9 +147,12 @@ class RowSampler {
     int count = is_complete ? n : n + 1;  // n + 1: all that are listed, and more
     uint64_t kept = is_complete ? own.sums[n - 1] : total;
     if (draw_.has_top_k(vocab_size_)) {
-      if (draw_.top_k > n && !is_complete) return false;
-      if (draw_.top_k < count) count = draw_.top_k;
-      kept = own.sums[count - 1];
+      if (draw_.top_k <= n) {
+        count = draw_.top_k;
+        kept = own.sums[count - 1];
+      } else if (!is_complete && draw_.top_p < 1.0f) {
+        return false;
+      }
     }
     if (draw_.top_p < 1.0f) {
       const SearchTarget target = top_p_of(kept);
@@ -367,37 +167,92 @@ class RowSampler {
       const double least = min_p_bound();
       const int at = cluster_.count_if(
           n, [&](int i) { return double{search.places().logit_of(own.list[i])} >= least; });
-      if (at < count && (at < n || is_complete)) count = at > 1 ? at : 1;
+      const bool has_all = is_complete || double{bounds_.bound} <= least_from(least);
+      if (at < count && (at < n || has_all)) count = at > 1 ? at : 1;
     }
     if (count > n) return false;
     choose_by_id(search.places(), count);
     return true;
   }
+  /// Whether the row has top_p alone, with finite logits.
+  [[nodiscard]] __host__ __device__ bool is_share() const {
+    const bool has_top_p = draw_.top_p > 0.0f && draw_.top_p < 1.0f;
+    return has_top_p && !draw_.has_top_k(vocab_size_) && !(draw_.min_p > 0.0f) &&
+           bounds_.largest < kInfinity;
+  }
+  /// The same with top_p alone, of tokens in any order.
+  [[nodiscard]] __host__ __device__ bool draw_from_long_list(const RowSearch<Cluster>& search,
+                                                             uint64_t total, int n) {
+    BlockState& own = cluster_.leader();
+    const ListSearch<Cluster> in_list(cluster_, search, own.list, static_cast<uint32_t>(n));
+    const SearchTarget target = top_p_of(total);
+    const Decision cut = in_list.find(
+        target, 0, ByPlace(search.places(), bounds_.bound, bounds_.largest), ~uint64_t{0});
+    if (!cut.found) return false;
+    const Decision chosen = in_list.find(draw_of_total(cut.mass.units), 0,
+                                         ById(search.places(), vocab_size_), cut.range.first);
+    token_ = search.places().id_of(chosen.range.first);
+    return chosen.found;
+  }
+  /// Of a row with top_p alone, from all its tokens; whether it could.
+  [[nodiscard]] __host__ __device__ bool draw_share(const RowSearch<Cluster>& search,
+                                                    uint64_t total) {
+    if (!is_share()) return false;
+    ShareSearch<Cluster> share(cluster_, search, layout_, bounds_.largest, draw_.scale);
+    const auto cut = share.find(top_p_of(total), draw_.top_p, vocab_size_);
+    if (cut.found) {
+      draw_by_id(search, cut.units, {cut.logit, cut.id});
+    } else {  // total(false) for the search
+      cluster_.leader_each([&](BlockState& own, int thread) {
+        if (uint32_t(thread) < layout_.num_segments()) {
+          own.segment_units[thread] = thread == 0 ? total : 0;
+        }
+      });
+    }
+    return cut.found;
+  }
   /// Draws from the first `count` listed tokens.
   __host__ __device__ void choose_by_id(const Places& places, int count) {
-    const SearchTarget target = draw_of_total(cluster_.leader().sums[count - 1]);
-    cluster_.leader_each([&](BlockState& own, int thread) {
+    BlockState& own = cluster_.leader();
+    const SearchTarget target = draw_of_total(own.sums[count - 1]);
+    if (count > kFewPairs) return choose_by_sorting(places, count, target);
+    const auto units = [&](int i) { return own.sums[i] - (i > 0 ? own.sums[i - 1] : 0); };
+    cluster_.pairs(
+        count,
+        [&](int i, int j) -> uint64_t {
+          return places.id_of(own.list[j]) <= places.id_of(own.list[i]) ? units(j) : 0;
+        },
+        [&](BlockState& its, int i, uint64_t up_to) {
+          const bool is_reached = target.is_reached({up_to, 1});
+          if (!is_reached || target.is_reached({up_to - units(i), 1})) return;
+          its.chosen = places.id_of(its.list[i]);
+        });
+    token_ = own.chosen;
+  }
+  __host__ __device__ void choose_by_sorting(const Places& places, int count,
+                                             const SearchTarget& target) {
+    BlockState& own = cluster_.leader();
+    cluster_.leader_each([&](BlockState& its, int thread) {
       if (thread >= count) return;
-      const uint32_t id = places.id_of(own.list[thread]);
-      uint64_t up_to = 0, before = 0, units_before = 0;
-      for (int i = 0; i < count; ++i) {
-        const uint64_t sum = own.sums[i];
-        const uint32_t other = places.id_of(own.list[i]);
-        if (other <= id) up_to += sum - units_before;
-        if (other < id) before += sum - units_before;
-        units_before = sum;
-      }
-      if (target.is_reached({up_to, 1}) && !target.is_reached({before, 1})) own.chosen = id;
+      const uint64_t place = its.list[thread];
+      its.list[thread] = uint64_t{places.id_of(place)} << 32 | places.ascending_of(place);
     });
-    token_ = cluster_.leader().chosen;
+    cluster_.sort(count);
+    const RowSearch<Cluster> search(cluster_, vocab_size_, bounds_.largest, draw_.scale);
+    cluster_.scan(
+        count,
+        [&](int i) {
+          const auto bits = static_cast<uint32_t>(own.list[i]);
+          return Mass{search.units_of(Places::logit_of_bits(bits)), 1};
+        },
+        own.sums, nullptr);
+    const int at = cluster_.count_if(count, [&](int i) {
+      return !target.is_reached({own.sums[i], 1});
+    });
+    token_ = static_cast<uint32_t>(own.list[at] >> 32);
   }
 
-  /// The least f32 that is not below `bound`.
-  [[nodiscard]] static __host__ __device__ float least_from(double bound) {
-    const auto near = static_cast<float>(bound);
-    return double{near} < bound ? nextafterf(near, kInfinity) : near;
-  }
-  /// The leader's: draws from the kept tokens, whose warps' sums it has.
+  /// The leader's: draws from the kept tokens, whose sums by segment it has.
   __host__ __device__ void draw_by_id(const RowSearch<Cluster>& search, uint64_t total,
                                       const Kept& kept) {
     const SearchTarget target = draw_of_total(total);
@@ -417,9 +272,9 @@ class RowSampler {
       if (at > 0) before += own.sums[at - 1];
       return at;
     };
-    const int warp =
-        first_of(cluster_.num_blocks() * kRowWarps, [&](int i) { return own.warp_units[0][i]; });
-    const uint32_t first = static_cast<uint32_t>(warp) * layout_.ids_per_warp();
+    const int segment = first_of(static_cast<int>(layout_.num_segments()),
+                                 [&](int i) { return own.segment_units[i]; });
+    const uint32_t first = layout_.first_id_of(static_cast<uint32_t>(segment));
     HEDDLE_NO_UNROLL
     for (uint32_t id = first; id < vocab_size_; id += kRowThreads) {
       cluster_.leader_each([](BlockState&, int) {});  // all have read the sums
@@ -434,29 +289,32 @@ class RowSampler {
       return;
     }
   }
-  /// The leader's warp_units[0] of the kept tokens, and their sum for all.
+  /// The leader's segment_units of the kept tokens, and their sum for all.
   [[nodiscard]] __host__ __device__ uint64_t add_up_kept(const RowSearch<Cluster>& search,
                                                          const Kept& kept) {
-    cluster_.sum(cluster_.leader_rank(), 0, [&](int rank, int thread) {
+    cluster_.sum_segments(cluster_.leader_rank(), [&](int rank, int thread, uint32_t part) {
       UnitSum units(bounds_.largest, draw_.scale, vocab_size_);
       uint64_t of_infinite = 0;  // UnitSum has none
       const bool is_infinite = bounds_.largest == kInfinity;
-      cluster_.tokens(rank, thread, [&](float logit, uint32_t id) {
-        const bool is_kept = kept.has(logit, id);
-        if (is_infinite) {
-          of_infinite += is_kept ? search.units_of(logit) : 0;
-        } else {
-          units.add(is_kept ? logit : -kInfinity);
-        }
-      });
+      cluster_.part_fours(
+          rank, thread, part, [](const float4&) { return true; },
+          [&](float logit, uint32_t id) {
+            const bool is_kept = kept.has(logit, id);
+            if (is_infinite) {
+              of_infinite += is_kept ? search.units_of(logit) : 0;
+            } else {
+              units.add(is_kept ? logit : -kInfinity);
+            }
+          },
+          false);
       return is_infinite ? of_infinite : units.total();
     });
     cluster_.meet();
     return share_total();
   }
-  /// The sum of the leader's warp_units[0], for all.
+  /// The sum of the leader's segment_units, for all.
   [[nodiscard]] __host__ __device__ uint64_t share_total() {
-    if (cluster_.is_leader()) cluster_.publish({true, {}, {cluster_.total(0), 0}});
+    if (cluster_.is_leader()) cluster_.publish({true, {}, {cluster_.total(false), 0}});
     cluster_.meet();
     return cluster_.decision().mass.units;
   }

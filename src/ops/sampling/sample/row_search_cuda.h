@@ -21,6 +21,7 @@
 //   is_leader()       whether this is it
 //   leader()          its state
 //   sort(n)           sorts list[0, n)
+//   pairs(n, f, g)    g(own, i, sum of f(i, j) over all j < n) for all i < n; n <= kFewPairs
 //   scan(n, f, units, counts)  running sums of f(i), a Mass, i < n; counts may be nullptr
 //   count_if(n, f)    how many i < n have f(i), which all threads get
 //   publish(decision) for decision(), after meet()
@@ -40,10 +41,6 @@ struct SearchTarget {
     return sum.units >= limit || (kind == Kind::kAtLeast ? !(have < units) : have > units);
   }
 };
-
-[[nodiscard]] __host__ __device__ inline float largest_of(const float4& four) {
-  return fmaxf(fmaxf(four.x, four.y), fmaxf(four.z, four.w));
-}
 
 /// Searches in the tokens of a row that have a logit above -infinity.
 template <class Cluster>

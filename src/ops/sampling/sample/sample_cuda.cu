@@ -2,6 +2,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cstddef>
 
 #include "cuda/begin_early_cuda.h"
 #include "cuda/early_launch.h"
@@ -28,10 +29,12 @@ namespace heddle::cuda::sampling {
 
 // Kernels have names that tools/check_shared_memory.py can read: no namespace without one.
 
-/// Dynamic shared memory of a block: two fit on a multiprocessor of chips of 9.0 and 10.0, one on
-/// the others.
+/// Dynamic shared memory of a block, of which one fits on a multiprocessor: more of it on chips of
+/// 9.0 and 10.0 than on the others.
 constexpr int kSlotBytes = kRowThreads * static_cast<int>(sizeof(float4));
-constexpr int kNumSlots = 8, kLargeNumSlots = 12, kBlocksPerSm = 2;
+constexpr int kStateBytes = static_cast<int>(offsetof(BlockState, slots));
+constexpr int kNumSlots = 4, kLargeNumSlots = 12, kBlocksPerSm = 1;
+static_assert(sizeof(BlockState) <= kStateBytes + kNumSlots * kSlotBytes);
 static_assert(kSlotsAtOnce == kSlotBatch && kLargeNumSlots <= kMaxSlots);
 
 struct RowShape {
@@ -51,13 +54,19 @@ struct SampleJob {
   }
   __device__ bool finish(DeviceCluster& cluster, const RowLayout& layout, int i, int64_t row,
                          const RowBounds& bounds) const {
+    if (needs(i).is_greedy()) {
+      const LeadingToken best = cluster.leading();
+      write(row, best.logit() > -kInfinity ? best.id() : 0, 0.0f);
+      return true;
+    }
     if (!(bounds.largest > -kInfinity)) {
       write(row, 0, -kInfinity);
       return true;
     }
     RowSampler<DeviceCluster> sampler(cluster, layout, p.rows.vocab_size, bounds, draws[i]);
+    const uint64_t total = p.logprobs != nullptr ? one_units(cluster, i) : 0;
     if (!sampler.finish()) return false;
-    write_token(cluster, i, row, bounds, sampler.token());
+    write_token(cluster, total, row, bounds, sampler.token());
     return true;
   }
   __device__ void search(DeviceCluster& cluster, const RowLayout& layout, int i, int64_t row,
@@ -71,11 +80,7 @@ struct SampleJob {
  private:
   /// The leader's: the sum of the units at temperature 1, where it was collected.
   __device__ uint64_t one_units(const DeviceCluster& cluster, int i) const {
-    return cluster.total(needs(i).one ? 1 : 0);
-  }
-  __device__ void write_token(const DeviceCluster& cluster, int i, int64_t row,
-                              const RowBounds& bounds, uint32_t token) const {
-    write_token(cluster, p.logprobs != nullptr ? one_units(cluster, i) : 0, row, bounds, token);
+    return cluster.total(needs(i).one);
   }
   __device__ void write_token(const DeviceCluster& cluster, uint64_t one_units, int64_t row,
                               const RowBounds& bounds, uint32_t token) const {
@@ -106,7 +111,7 @@ struct TokenLogprobsJob {
   const __device__ LogitRows& rows() const { return p.rows; }
   __device__ void prepare(int, int64_t) const {}
   __device__ RowNeeds needs(int) const {
-    return {.list = p.k > 0, .num_groups = kGroups / 2, .one = true};
+    return {.list = p.k > 0, .num_groups = groups_of(p.k), .one = true};
   }
   __device__ bool finish(DeviceCluster& cluster, const RowLayout&, int, int64_t row,
                          const RowBounds& bounds) const {
@@ -121,7 +126,8 @@ struct TokenLogprobsJob {
     if (!(bounds.largest > -kInfinity)) return false;
     fetch_counts(cluster);
     const int n = take_lists(cluster);
-    if (n < p.k) return false;
+    if (n < p.k || n > kMaxList) return false;
+    cluster.sort(n);
     const Places places(p.rows.vocab_size);
     if (int(threadIdx.x) < p.k) {
       write_top(places, row, threadIdx.x, cluster.leader().list[threadIdx.x], bounds, log_sum);
@@ -147,7 +153,7 @@ struct TokenLogprobsJob {
   }
   __device__ double log_sum_of(const DeviceCluster& cluster, const RowBounds& bounds) const {
     if (!(bounds.largest > -kInfinity)) return 0.0;
-    return heddle::sampling::log_sum_of(cluster.total(1), p.rows.vocab_size);
+    return heddle::sampling::log_sum_of(cluster.total(true), p.rows.vocab_size);
   }
   static __device__ float logprob_of(float logit, const RowBounds& bounds, double log_sum) {
     return bounds.largest > -kInfinity
@@ -198,41 +204,75 @@ __noinline__ __device__ void search_rows(Job job, const RowShape& shape, BlockSt
 
 /// All rows of a cluster. A Job is what is done with them.
 template <class Job>
-__device__ void drive_rows(const Job& job, const RowShape& shape, BlockState& own, float4* slots) {
+__device__ void drive_rows(const Job& job, const RowShape& shape, BlockState& own) {
   const LogitRows& rows = job.rows();
   const auto t = static_cast<int>(threadIdx.x);
   const auto num_blocks = static_cast<int>(shape.layout.num_blocks);
   const uint32_t step = gridDim.x / uint32_t(num_blocks);
   uint32_t first = blockIdx.x / uint32_t(num_blocks);  // row of the batch
-  if (t < 2 && num_blocks > 1) own.maxima_come[t].init(1);
-  if (num_blocks > 1) arrive_at_cluster();
-  RowRing ring(rows, shape.layout, shape.ring, own, slots, first, step);
+  if (num_blocks > 1) {
+    if (t < 2) {
+      own.maxima_come[t].init(1);
+      show_barriers_to_cluster();
+    }
+    leave_cluster();  // nothing else is written that others read
+  }
+  const auto size_of_batch = [&] {
+    const int64_t left = (rows.num_rows - 1 - first) / step + 1;
+    return left < num_blocks ? static_cast<int>(left) : num_blocks;
+  };
+  RowRing ring(rows, shape.layout, shape.ring, own, step);
+  // The options first: the logits that are copied from now on would hold them up.
+  const auto prepare = [&] {
+    if (t < size_of_batch()) prepare_row(job, own, first + int64_t{t} * step, t);
+    ring.start_batch(first, size_of_batch());
+  };
+  prepare();
   DeviceCluster cluster(own, &ring, rows, shape.layout);
   if (num_blocks > 1) wait_for_cluster();  // all blocks have started
-  for (; first < rows.num_rows; first += uint32_t(num_blocks) * step) {
-    const int64_t left = (rows.num_rows - 1 - first) / step + 1;
-    const int num_in_batch = left < num_blocks ? static_cast<int>(left) : num_blocks;
-    if (t < num_in_batch) prepare_row(job, own, first + int64_t{t} * step, t);
+  for (;;) {
+    const int num_in_batch = size_of_batch();
+    __syncthreads();
+    bool needs_others = false;  // whether what leaders do takes other blocks
     for (int i = 0; i < num_in_batch; ++i) {
       cluster.start_row(first + int64_t{i} * step);
-      const RowBounds bounds = find_bounds(cluster);
-      if (t == 0) own.bounds[i] = bounds;
+      const RowNeeds needs = job.needs(i);
+      needs_others |= needs.list || (needs.lowest && needs.one);
+      if (needs.is_greedy()) {
+        find_leading(cluster, i);
+        continue;
+      }
+      RowBounds bounds = find_bounds(cluster);
       if (bounds.largest > -kInfinity) {
-        RowCollector<DeviceCluster>(cluster, rows.vocab_size, i, bounds).collect(job.needs(i));
+        bounds = RowCollector<DeviceCluster>(cluster, rows.vocab_size, i, bounds).collect(needs);
       } else {
         cluster.end_row();
       }
+      if (t == 0) own.bounds[i] = bounds;
     }
     cluster.meet();
+    const RowBatch batch{first, step};
+    first += uint32_t(num_blocks) * step;
+    const bool is_last = first >= rows.num_rows;
     if (cluster.rank() < num_in_batch) {
-      const bool is_done = finish_row(job, shape, own, {first, step}, cluster.rank());
+      const bool is_done = finish_row(job, shape, own, batch, cluster.rank());
+      if (is_last && !needs_others) return;
       if (t < num_blocks) cluster.of(t).needs_search[cluster.rank()] = !is_done;
     }
+    if (is_last && !needs_others) return;
     cluster.meet();
     bool any = false;
     for (int i = 0; i < num_in_batch; ++i) any |= own.needs_search[i];
-    if (any) search_rows(job, shape, own, {first, step}, num_in_batch);
+    if (any) search_rows(job, shape, own, batch, num_in_batch);
+    if (is_last) return;
+    show_to_copy_engine();  // that the slots were used for other things
+    __syncthreads();
+    prepare();
   }
+}
+
+__device__ BlockState& block_state(float4* memory) {
+  return *reinterpret_cast<BlockState*>(memory);
 }
 
 template <class Params>
@@ -243,19 +283,19 @@ struct RowLaunch {
 
 __global__ void __launch_bounds__(kRowThreads, kBlocksPerSm)
     sample_kernel(const __grid_constant__ RowLaunch<SampleParams> launch) {
-  extern __shared__ float4 slots[];
-  __shared__ BlockState own;
+  extern __shared__ float4 memory[];
   __shared__ RowDraw draws[kMaxBlocks];
   begin_early(launch);
-  drive_rows(SampleJob{launch.params, draws}, launch.shape, own, slots);
+  trigger_dependents();
+  drive_rows(SampleJob{launch.params, draws}, launch.shape, block_state(memory));
 }
 
 __global__ void __launch_bounds__(kRowThreads, kBlocksPerSm)
     token_logprobs_kernel(const __grid_constant__ RowLaunch<TokenLogprobsParams> launch) {
-  extern __shared__ float4 slots[];
-  __shared__ BlockState own;
+  extern __shared__ float4 memory[];
   begin_early(launch);
-  drive_rows(TokenLogprobsJob{launch.params}, launch.shape, own, slots);
+  trigger_dependents();
+  drive_rows(TokenLogprobsJob{launch.params}, launch.shape, block_state(memory));
 }
 
 /// How many clusters of so many blocks run at once; asked once for a device.
@@ -284,22 +324,25 @@ void launch_rows(const ExecContext& ctx, const Params& params) {
   const int generation = ctx.info.compute_capability / 10;
   const bool is_large = generation == 9 || generation == 10;
   const bool has_clusters = can_start_early<kKernel>(ctx.device.index);
-  const int num_slots = is_large ? kLargeNumSlots : kNumSlots, bytes = num_slots * kSlotBytes;
-  const RowChoice choice =
-      select_row(params.rows.vocab_size, 4 * kRowThreads, has_clusters ? kMaxBlocks : 1, num_slots);
-  allow_shared_memory<kKernel, kNumSlots * kSlotBytes, kLargeNumSlots * kSlotBytes>(
-      ctx.device.index, bytes);
+  const int num_slots = is_large ? kLargeNumSlots : kNumSlots,
+            bytes = kStateBytes + num_slots * kSlotBytes;
+  allow_shared_memory<kKernel, kStateBytes + kNumSlots * kSlotBytes,
+                      kStateBytes + kLargeNumSlots * kSlotBytes>(ctx.device.index, bytes);
   cudaLaunchConfig_t config{};
   config.blockDim = dim3(kRowThreads);
   config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = ctx.stream;
-  const int at_once =
-      has_clusters ? num_active_clusters<kKernel>(ctx.device.index, config, choice.num_blocks)
-                   : ctx.info.num_sms;
-  const int64_t num_clusters = std::min<int64_t>(num_rows, at_once);
+  const auto at_once = [&](int num_blocks) {
+    return has_clusters ? num_active_clusters<kKernel>(ctx.device.index, config, num_blocks)
+                        : ctx.info.num_sms;
+  };
+  const int max_blocks = select_blocks(num_rows, has_clusters ? kMaxBlocks : 1, at_once);
+  const RowChoice choice =
+      select_row(params.rows.vocab_size, 4 * kRowThreads, max_blocks, num_slots);
+  const int64_t num_clusters = std::min<int64_t>(num_rows, at_once(choice.num_blocks));
   config.gridDim = dim3(static_cast<unsigned>(num_clusters * choice.num_blocks));
   const RowShape shape{
-      {static_cast<uint32_t>(choice.num_blocks), static_cast<uint32_t>(choice.num_chunks)},
+      RowLayout(static_cast<uint32_t>(choice.num_blocks), static_cast<uint32_t>(choice.num_chunks)),
       {num_slots, choice.slots_per_row}};
   launch_clusters_early<kKernel>(ctx.device.index, config, static_cast<unsigned>(choice.num_blocks),
                                  RowLaunch<Params>{params, shape});

@@ -25,4 +25,23 @@ inline constexpr int kSlotsAtOnce = 4;
           static_cast<int>(std::min<int64_t>(padded, num_slots))};
 }
 
+/// How many blocks share a row at most, of which so many clusters run at once: the number by which
+/// all rows are done first. Each row takes a time of its own that blocks do not share.
+template <class AtOnce>
+[[nodiscard]] constexpr int select_blocks(int64_t num_rows, int max_blocks, const AtOnce& at_once) {
+  // The time of a row that a block has alone, and that which it takes in any case.
+  constexpr int64_t kWhole = 80, kOwn = 12;
+  int best = 1;
+  int64_t least = 0;
+  for (int blocks = 1; blocks <= max_blocks; blocks *= 2) {
+    const int64_t clusters = at_once(blocks), waves = (num_rows + clusters - 1) / clusters;
+    const int64_t time = waves * (kWhole / blocks + kOwn);
+    if (blocks == 1 || time < least) {
+      best = blocks;
+      least = time;
+    }
+  }
+  return best;
+}
+
 }  // namespace heddle::cuda::sampling

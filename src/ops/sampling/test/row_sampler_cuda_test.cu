@@ -11,6 +11,7 @@ namespace {
 // The steps of the kernels, taken by one thread of the CPU: no GPU is needed.
 
 constexpr int kNumBlocks[] = {1, 2, 4, 8};
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 RowLayout layout_of(int64_t vocab_size, int num_blocks) {
   const int64_t chunk = 4 * num_blocks * kRowThreads;
@@ -33,16 +34,23 @@ Picked sample_by_steps(const SampledRows& rows, const std::vector<SamplingRow>& 
     const RowLayout layout = layout_of(rows.vocab_size, num_blocks);
     const auto leader = static_cast<int>(testing::random_int(0, num_blocks - 1));
     HostCluster cluster(rows.row(r), layout, leader);
-    const RowBounds bounds = find_bounds(cluster);
+    const RowDraw draw = draw_of(params, r);
+    const RowNeeds needs = needs_of(draw, rows.vocab_size, with_logprobs);
+    if (needs.is_greedy()) {
+      find_leading(cluster, leader);
+      const LeadingToken best = cluster.leading();
+      picked.tokens.push_back(best.logit() > -kInfinity ? best.id() : 0);
+      picked.logprobs.push_back(0.0f);
+      continue;
+    }
+    RowBounds bounds = find_bounds(cluster);
     if (!(bounds.largest > -kInfinity)) {
       picked.tokens.push_back(0);
       picked.logprobs.push_back(-kInfinity);
       continue;
     }
-    const RowDraw draw = draw_of(params, r);
-    const RowNeeds needs = needs_of(draw, rows.vocab_size, with_logprobs);
-    RowCollector<HostCluster>(cluster, rows.vocab_size, leader, bounds).collect(needs);
-    const uint64_t one_units = cluster.total(needs.one ? 1 : 0);
+    bounds = RowCollector<HostCluster>(cluster, rows.vocab_size, leader, bounds).collect(needs);
+    const uint64_t one_units = cluster.total(needs.one);
     RowSampler<HostCluster> sampler(cluster, layout, rows.vocab_size, bounds, draw);
     if (!sampler.finish()) sampler.search();
     picked.tokens.push_back(sampler.token());
@@ -74,7 +82,6 @@ void expect_same_as_cpu(const SampledRows& rows, const std::vector<SamplingRow>&
 
 /// Logits from the largest one down to those without a unit, and what is no number.
 TEST(UnitSum, AddsTheUnitsOfTheDefinition) {
-  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   const auto fma = [](float a, float b, float c) { return std::fmaf(a, b, c); };
   for (const int64_t vocab : {1, 131072, 262144, 2147483647}) {
     for (int repeat = 0; repeat < 20000; ++repeat) {
@@ -133,6 +140,38 @@ TEST(RowSampler, SearchesWhereTheListIsNotEnough) {
                          .step = testing::random_int(0, 100)});
     }
     expect_same_as_cpu(rows, options);
+  }
+}
+
+/// Rows whose cut a leader finds alone: it is that of all tokens, sorted.
+TEST(ShareSearch, CutsRowsOfManySimilarLogits) {
+  constexpr int64_t kVocab = 20011;
+  const RowLayout layout = layout_of(kVocab, 2);
+  for (int repeat = 0; repeat < 6; ++repeat) {
+    std::vector<float> row = testing::random_normal<float>(kVocab, testing::pick({0.1f, 1.0f}));
+    if (repeat == 5) row[7] = -kInfinity, row[11] = kNan;
+    float largest = row[0];
+    for (const float x : row) largest = std::fmax(largest, x);
+    const float share = testing::pick({0.5f, 0.9f, 0.99f}), scale = 1.4f;
+    HostCluster cluster(row, layout, 1);
+    const RowSearch<HostCluster> search(cluster, kVocab, largest, scale);
+    std::vector<uint64_t> places;
+    uint64_t total = 0, units = 0;
+    for (uint32_t i = 0; i < kVocab; ++i) {
+      if (row[i] > -kInfinity) places.push_back(search.places().place_of(row[i], i));
+    }
+    std::sort(places.begin(), places.end());
+    for (const uint64_t place : places) total += search.mass_of(place).units;
+    const double enough = double{share} * static_cast<double>(total);
+    const SearchTarget target{SearchTarget::Kind::kAtLeast, total, enough};
+    ShareSearch<HostCluster> alone(cluster, search, layout, largest, scale);
+    const auto cut = alone.find(target, share, kVocab);
+    ASSERT_TRUE(cut.found) << share << " of " << total;
+    size_t kept = 0;
+    while (static_cast<double>(units) < enough) units += search.mass_of(places[kept++]).units;
+    EXPECT_EQ(search.places().place_of(cut.logit, cut.id), places[kept - 1]);
+    EXPECT_EQ(cut.units, units);
+    EXPECT_EQ(cluster.total(false), units);
   }
 }
 

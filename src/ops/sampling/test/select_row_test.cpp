@@ -39,6 +39,22 @@ TEST(SelectRow, ClustersGoByTheChunks) {
                  8, 12);
 }
 
+/// Of 132 multiprocessors, where some are left over by clusters of four and eight.
+TEST(SelectBlocks, RowsShareWhatThereIs) {
+  const auto at_once = [](int blocks) {
+    return blocks == 1 ? 132 : blocks == 2 ? 66 : blocks == 4 ? 30 : 14;
+  };
+  struct Case {
+    int64_t num_rows;
+    int blocks;
+  };
+  for (const auto& [num_rows, blocks] :
+       {Case{1, 8}, {14, 8}, {15, 4}, {30, 4}, {32, 2}, {66, 2}, {67, 1}, {128, 1}, {132, 1}}) {
+    EXPECT_EQ(select_blocks(num_rows, 8, at_once), blocks) << num_rows;
+  }
+  EXPECT_EQ(select_blocks(8, 1, at_once), 1);
+}
+
 TEST(SelectRow, WithoutClustersABlockHasTheRow) {
   expect_choices({{1, {1, 1, 4}},
                   {8192, {1, 4, 4}},
