@@ -33,9 +33,8 @@ struct Scales {
                  k_scales.is_none() ? "v_scales" : "k_scales", " is given");
     HEDDLE_CHECK(k_scale.has_value() == v_scale.has_value(), "k_scale and v_scale: only ",
                  k_scale ? "k_scale" : "v_scale", " is given");
-    HEDDLE_CHECK(
-        !are_arrays() || !are_numbers(),
-        "k_scales and v_scales are given and also k_scale and v_scale, expected one of both");
+    HEDDLE_CHECK(!are_arrays() || !are_numbers(),
+                 "k_scales and v_scales are given and also k_scale and v_scale, expected one pair");
   }
   [[nodiscard]] bool are_arrays() const { return !k_scales.is_none(); }
   [[nodiscard]] bool are_numbers() const { return k_scale.has_value(); }
@@ -60,8 +59,8 @@ PagedKv paged_kv(Call& call, nb::handle cache, Access access) {
       return PagedKv::from_pool(keys, values, *scales.k_scale, *scales.v_scale);
     }
     if (!scales.are_arrays()) return PagedKv::from_pool(keys, values);
-    return PagedKv::from_pool(keys, values, part("k_scales", scales.k_scales),
-                              part("v_scales", scales.v_scales));
+    const TensorView key_scales = part("k_scales", scales.k_scales);
+    return PagedKv::from_pool(keys, values, key_scales, part("v_scales", scales.v_scales));
   }
   HEDDLE_CHECK(!scales.are_arrays(),
                "k_scales and v_scales are given, but pages with addresses hold their own");

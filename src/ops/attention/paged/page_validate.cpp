@@ -143,10 +143,10 @@ void check_paged_kv(const ExecContext& ctx, const PagedKv& cache, const PageTabl
     throw_error(ErrorCode::kUnsupported, "cache is ", cache.dtype,
                 ", supported: f32, f16, bf16, f8e4m3");
   }
-  check_kv_scales(cache);
   HEDDLE_CHECK(cache.num_kv_heads >= 1 && cache.page_size >= 1 && cache.head_dim >= 1,
                "cache has num_kv_heads ", cache.num_kv_heads, ", page_size ", cache.page_size,
                ", head_dim ", cache.head_dim, ", expected at least 1 each");
+  check_kv_scales(cache);
   check_shape("last_page_len", table.last_page_len, {&num_seqs});
   Dim indptr_size("num_seqs + 1", num_seqs.value() + 1), num_pages("num pages");
   check_shape("page_indptr", table.page_indptr, {&indptr_size});

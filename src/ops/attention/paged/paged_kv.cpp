@@ -5,7 +5,6 @@
 #include "ops/attention/paged/page_validate.h"
 
 namespace heddle {
-
 namespace {
 
 constexpr int64_t kScaleAlignment = 16;  // bytes, of the scales that follow the codes, and of pages
@@ -35,12 +34,12 @@ int64_t distance(const char* k_name, const TensorView& k, const char* v_name, co
 }
 
 /// All but scales.
-PagedKv pool_of(const TensorView& k_pages, const TensorView& v_pages,
-                std::initializer_list<DType> dtypes) {
+PagedKv pool_of(const TensorView& k_pages, const TensorView& v_pages) {
   Dim pages("num_pages"), heads("num_kv_heads"), slots("page_size"), head_dim("head_dim");
   check_shape("k_pages", k_pages, {&pages, &heads, &slots, &head_dim});
   check_shape("v_pages", v_pages, {&pages, &heads, &slots, &head_dim});
-  check_dtype("k_pages", k_pages, dtypes);
+  check_dtype("k_pages", k_pages,
+              {DType::kFloat32, DType::kFloat16, DType::kBFloat16, DType::kFloat8E4M3});
   check_dtype("v_pages", v_pages, {k_pages.dtype()});
   check_unit_stride("k_pages", k_pages);
   PagedKv cache;
@@ -59,6 +58,13 @@ PagedKv pool_of(const TensorView& k_pages, const TensorView& v_pages,
   return cache;
 }
 
+/// All but scales, of pages of codes.
+PagedKv pool_of_codes(const TensorView& k_pages, const TensorView& v_pages) {
+  HEDDLE_CHECK(k_pages.dtype() == DType::kFloat8E4M3, "k_pages is ", k_pages.dtype(),
+               ", but scales are given, which belong to f8e4m3");
+  return pool_of(k_pages, v_pages);
+}
+
 }  // namespace
 
 PagedKv PagedKv::from_pool(TensorView k_pages, TensorView v_pages) {
@@ -67,12 +73,12 @@ PagedKv PagedKv::from_pool(TensorView k_pages, TensorView v_pages) {
                 "k_pages is f8e4m3, whose scales are missing: expected k_scales and v_scales, a "
                 "tensor or one number each");
   }
-  return pool_of(k_pages, v_pages, {DType::kFloat32, DType::kFloat16, DType::kBFloat16});
+  return pool_of(k_pages, v_pages);
 }
 
 PagedKv PagedKv::from_pool(TensorView k_pages, TensorView v_pages, TensorView k_scales,
                            TensorView v_scales) {
-  PagedKv cache = pool_of(k_pages, v_pages, {DType::kFloat8E4M3});
+  PagedKv cache = pool_of_codes(k_pages, v_pages);
   Dim pages("num_pages", cache.num_pages), heads("num_kv_heads", cache.num_kv_heads);
   Dim slots("page_size", cache.page_size);
   check_shape("k_scales", k_scales, {&pages, &heads, &slots});
@@ -92,7 +98,7 @@ PagedKv PagedKv::from_pool(TensorView k_pages, TensorView v_pages, TensorView k_
 }
 
 PagedKv PagedKv::from_pool(TensorView k_pages, TensorView v_pages, float k_scale, float v_scale) {
-  return pool_of(k_pages, v_pages, {DType::kFloat8E4M3}).with_scales(k_scale, v_scale);
+  return pool_of_codes(k_pages, v_pages).with_scales(k_scale, v_scale);
 }
 
 PagedKv PagedKv::from_pointers(DType dtype, Device device, int num_layers, int layer_idx,

@@ -98,8 +98,8 @@ TEST(QuantisedCache, PoolsNameWhatIsWrongWithTheirScales) {
   }
   std::vector<half> wide(48);
   const TensorView other = host_view(wide.data(), {2, 2, 3, 4});
-  testing::expect_error(ErrorCode::kUnsupported, {"k_pages is f16, supported: f8e4m3"},
-                        [&] { (void)PagedKv::from_pool(other, other, 1.0f, 1.0f); });
+  expect_invalid({"k_pages is f16, but scales are given, which belong to f8e4m3"},
+                 [&] { (void)PagedKv::from_pool(other, other, 1.0f, 1.0f); });
 }
 
 TEST(QuantisedCache, CallsNameWhatIsWrongWithTheirScales) {
@@ -122,6 +122,9 @@ TEST(QuantisedCache, CallsNameWhatIsWrongWithTheirScales) {
   cache = p.cache();
   cache.scale_slot_stride = 0;
   expect_wrong("cache has no strides for the scales of its tokens and heads", cache);
+  cache = p.cache();
+  cache.page_size = 0;
+  expect_wrong("page_size 0, head_dim 4, expected at least 1 each", cache);
   cache = p.cache();
   cache.scale_pool = nullptr;
   cache.page_stride = 23;

@@ -111,11 +111,12 @@ def test_wrong_scales_are_named() -> None:
         ("whose scales are missing", PagedKv.from_pool(*codes)),
         ("only k_scales is given", PagedKv.from_pool(*codes, own)),
         ("only k_scale is given", PagedKv.from_pool(*codes, k_scale=1.0)),
-        ("expected one of both", PagedKv.from_pool(*codes, own, own, k_scale=1.0, v_scale=1.0)),
+        ("expected one pair", PagedKv.from_pool(*codes, own, own, k_scale=1.0, v_scale=1.0)),
         ("expected above 0", PagedKv.from_pool(*codes, k_scale=1.0, v_scale=0.0)),
         (r"k_scales.size\(2\) is 3", PagedKv.from_pool(*codes, own[..., :3], own[..., :3])),
         ("addresses hold their own", by_address._replace(k_scales=own, v_scales=own)),
-        ("k_pages is f16, supported: f8e4m3", PagedKv.from_pool(*halves, own, own)),
+        ("k_pages is f16, but scales are given", PagedKv.from_pool(*halves, own, own)),
+        ("k_pages is u8, supported: .*f8e4m3", PagedKv.from_pool(*codes.view(np.uint8))),
     ):
         with pytest.raises((ValueError, NotImplementedError, TypeError), match=says):
             ops.kv_append(cache, table, row, row)
