@@ -61,14 +61,13 @@ PageStore::PageStore(const PageStoreOptions& options, const PageIdentity& identi
 }
 
 void PageStore::open(const PageIdentity& identity) {
-  PageIdentity all;
+  PageIdentity all = identity;
   all.add("page_size", options_.page_size);
   all.add("page_bytes", options_.page_bytes);
   const PageFolder::Shape shape{.max_bytes = options_.max_bytes,
                                 .page_bytes = options_.page_bytes,
                                 .page_size = options_.page_size};
-  auto folder =
-      std::make_unique<PageFolder>(options_.dir, all.text() + identity.text(), shape, on_warning_);
+  auto folder = std::make_unique<PageFolder>(options_.dir, all.text(), shape, on_warning_);
   index_.emplace(folder->num_slots(), folder->secret());
   index_->load(folder->read_records(on_warning_));
   record_.resize(record_bytes(static_cast<size_t>(options_.page_size)));

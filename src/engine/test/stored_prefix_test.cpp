@@ -241,6 +241,8 @@ TEST_P(StoredPrefixes, WhatOtherEnginesHaveComputedIsNotTaken) {
   ASSERT_EQ(warnings.size(), 2u);
   EXPECT_NE(warnings[0].find("was made with kv_type f16, this engine has bf16"), std::string::npos)
       << warnings[0];
+  EXPECT_NE(warnings[1].find("was made with kv_type bf16, this engine has fp8"), std::string::npos)
+      << warnings[1];
 }
 
 /// Whichever byte is another one: a page has the bits of a cold run or is computed.
