@@ -40,6 +40,7 @@ WITHOUT_EFFECT = {
     "max_parallel_loading_workers": "there is one device",
     "disable_cascade_attn": "no bit depends on how prefixes are attended to",
     "max_logprobs": "logprobs may be up to 100",
+    "calculate_kv_scales": "in a KV cache of fp8 each token has scales of its own",
     "scheduling_policy": "prompts of one priority start in the order in which they came",
 }
 """Accepted whatever the value: no answer depends on it."""
