@@ -21,9 +21,8 @@ struct AppendCall {
 };
 
 struct AppendChoice {
-  bool moves_vectors =
-      true;  // 16 bytes at a time, else single elements; where codes are stored, of
-             // q alone
+  /// 16 bytes at a time, else single elements; where codes are stored, of q alone.
+  bool moves_vectors = true;
   bool stores_codes = false;  // a warp takes a head of a key or value at a time
   int head_units = 0;         // vectors or elements of a head
   int64_t warps_per_token = 0;

@@ -123,7 +123,8 @@ void check_kv_scales(const PagedKv& cache) {
   HEDDLE_CHECK((cache.page_size == 1 || cache.scale_slot_stride != 0) &&
                    (cache.num_kv_heads == 1 || cache.scale_head_stride != 0) &&
                    (!has_address || cache.num_pages <= 1 || cache.scale_page_stride != 0),
-               "cache has no strides for the scales of its tokens and heads");
+               "cache has scales with strides of 0, expected one for each token and head, or two "
+               "numbers for all");
   const auto begin = reinterpret_cast<intptr_t>(has_address ? cache.scale_pool : nullptr);
   HEDDLE_CHECK(begin % kScaleBytes == 0, "scales begin at address ", begin,
                ", expected a multiple of ", kScaleBytes);

@@ -121,7 +121,7 @@ TEST(QuantisedCache, CallsNameWhatIsWrongWithTheirScales) {
   expect_wrong("scales begin at address", cache);
   cache = p.cache();
   cache.scale_slot_stride = 0;
-  expect_wrong("cache has no strides for the scales of its tokens and heads", cache);
+  expect_wrong("cache has scales with strides of 0, expected one for each token and head", cache);
   cache = p.cache();
   cache.page_size = 0;
   expect_wrong("page_size 0, head_dim 4, expected at least 1 each", cache);
