@@ -29,7 +29,7 @@ NOT_IN_C = {"add", "scale", "soft_cap", "round_to", "sum_rows", "take_drawn_toke
 # steps by itself, and the sentence of ended_by is the error of every completion.
 IN_C_ENGINE = {"replace_adapter": "add_adapter", "model": "get_model", "load": "get_load", "stats": "get_stats", "options": "get_model", "step": "poll",
                "model_path": "create"}
-NOT_IN_C_ENGINE = {"check", "encode", "encode_each", "labels", "tokenizer", "set_paused", "prepare_adapter", "stage_adapter", "check_adapter", "begin_copy", "wait_for_copy", "render", "adapter_states", "row_progress", "num_unfinished", "tokenize", "prompt_logits", "adapter_names", "ended_by"}
+NOT_IN_C_ENGINE = {"check", "encode", "encode_each", "labels", "tokenizer", "set_paused", "prepare_adapter", "stage_adapter", "check_adapter", "needs_copy", "begin_copy", "wait_for_copy", "render", "adapter_states", "row_progress", "num_unfinished", "tokenize", "prompt_logits", "adapter_names", "ended_by"}
 # What only the server requests: tokens with the events, and their texts, and receipts as weights are read, and the folder of what it fetches. Of the load, what the events of a C engine tell, and copies of adapters.
 NOT_IN_C_STRUCTS = {"tell_tokens", "tokens", "token_texts", "prompt_token_ids", "num_ended", "num_host_adapters", "host_adapter_bytes", "on_receipt", "fetched_adapter_dir"}
 STRUCTS = {"EngineOptions": "heddle_engine_options", "Request": "heddle_engine_request", "SamplingOptions": "heddle_engine_request",

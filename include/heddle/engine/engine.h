@@ -319,6 +319,8 @@ class Engine {
   [[nodiscard]] PreparedAdapter stage_adapter(const std::string& folder) const;
   [[nodiscard]] PreparedAdapter stage_adapter(const AdapterContent& content) const;
   void check_adapter(PreparedAdapter& adapter) const;
+  /// Whether begin_copy has a copy to make of what was just staged; never on the CPU.
+  [[nodiscard]] bool needs_copy(const PreparedAdapter& adapter) const;
   /// Begins to copy staged weights from host memory to a GPU, so that steps run on meanwhile:
   /// add_adapter and replace_adapter wait for it. Does nothing where there is no copy to make.
   /// Throws Error where there is no room for them.

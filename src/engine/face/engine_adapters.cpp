@@ -52,6 +52,10 @@ PreparedAdapter Engine::prepare_adapter(const AdapterContent& content) const {
   return adapter;
 }
 
+bool Engine::needs_copy(const PreparedAdapter& adapter) const {
+  return adapter.state_->known->data.stage() == AdapterStage::kStaged;
+}
+
 void Engine::begin_copy(PreparedAdapter& adapter) { state_->adapters.begin_copy(*adapter.state_); }
 
 void Engine::wait_for_copy(const PreparedAdapter& adapter) const {

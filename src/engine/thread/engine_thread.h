@@ -44,14 +44,16 @@ class EngineThread {
   // In the thread of the caller, concurrently with steps:
 
   /// Prepares an adapter of a folder or in memory, and waits until its weights are on the device.
-  /// No step waits for that.
+  /// No step waits for that, and where nothing is to be copied it waits for no step.
   template <class Source>
   [[nodiscard]] PreparedAdapter prepare_adapter(const Source& source) {
     const auto adapter = std::make_shared<PreparedAdapter>(engine_.stage_adapter(source));
-    std::future<void> begun =
-        begin_call([adapter](Engine& engine) { engine.begin_copy(*adapter); });
+    std::future<void> begun;
+    if (engine_.needs_copy(*adapter)) {
+      begun = begin_call([adapter](Engine& engine) { engine.begin_copy(*adapter); });
+    }
     engine_.check_adapter(*adapter);  // meanwhile
-    begun.get();
+    if (begun.valid()) begun.get();
     engine_.wait_for_copy(*adapter);
     return std::move(*adapter);
   }

@@ -3,6 +3,7 @@
 #include "engine/thread/engine_thread.h"
 
 #include <chrono>
+#include <future>
 #include <map>
 #include <new>
 #include <poll.h>
@@ -373,6 +374,22 @@ TEST_F(EngineThreadTest, ASinkMayCall) {
   (void)thread.submit(endless_request({1}, 3), sink);
   sink->done.get_future().wait();
   EXPECT_FALSE(sink->is_there);
+}
+
+/// Nothing is copied there.
+TEST_F(EngineThreadTest, OnTheCpuAnAdapterIsPreparedWhileAStepRuns) {
+  if (!testing::is_on_cpu()) GTEST_SKIP() << "the thread of the engine begins the copy to a GPU";
+  EngineThread thread(options());
+  const std::string folder = model.adapter_folder("first", 2);
+  std::promise<void> end;
+  thread.post([step = end.get_future().share()](Engine&) { step.wait(); });
+  std::future<PreparedAdapter> prepared =
+      std::async(std::launch::async, [&] { return thread.prepare_adapter(folder); });
+  EXPECT_EQ(prepared.wait_for(std::chrono::minutes(1)), std::future_status::ready);
+  end.set_value();
+  PreparedAdapter adapter = prepared.get();
+  thread.call([&](Engine& e) { (void)e.add_adapter("first", std::move(adapter)); });
+  EXPECT_TRUE(thread.call([](Engine& e) { return e.has_adapter("first"); }));
 }
 
 TEST_F(EngineThreadTest, StoppingCancelsWhatIsUnfinished) {
