@@ -51,7 +51,8 @@ struct AttentionRun {
   [[nodiscard]] double bound(double want) const {
     if (!is_gpu) return 1.01 * kRounding<T> * std::abs(want) + 2e-5;
     constexpr bool kIsHalf = std::is_same_v<T, half>;
-    constexpr double kSize = std::is_same_v<TKV, float8_e4m3> ? 5.0 : 1.0;
+    constexpr double kOfCodes = kIsHalf ? 10.0 : 5.0;
+    constexpr double kSize = std::is_same_v<TKV, float8_e4m3> ? kOfCodes : 1.0;
     return (kIsHalf ? 1e-3 : 8e-3) * std::abs(want) + (kIsHalf ? 5e-4 : 8e-3) * kSize;
   }
   /// Whether calls with keys that rotate inside are supported.
