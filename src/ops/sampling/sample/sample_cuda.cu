@@ -210,6 +210,7 @@ __device__ void drive_rows(const Job& job, const RowShape& shape, BlockState& ow
   const auto num_blocks = static_cast<int>(shape.layout.num_blocks);
   const uint32_t step = gridDim.x / uint32_t(num_blocks);
   uint32_t first = blockIdx.x / uint32_t(num_blocks);  // row of the batch
+#if __CUDA_ARCH__ >= 900  // there are no clusters before
   if (num_blocks > 1) {
     if (t < 2) {
       own.maxima_come[t].init(1);
@@ -217,6 +218,7 @@ __device__ void drive_rows(const Job& job, const RowShape& shape, BlockState& ow
     }
     leave_cluster();  // nothing else is written that others read
   }
+#endif
   const auto size_of_batch = [&] {
     const int64_t left = (rows.num_rows - 1 - first) / step + 1;
     return left < num_blocks ? static_cast<int>(left) : num_blocks;
@@ -265,7 +267,9 @@ __device__ void drive_rows(const Job& job, const RowShape& shape, BlockState& ow
     for (int i = 0; i < num_in_batch; ++i) any |= own.needs_search[i];
     if (any) search_rows(job, shape, own, batch, num_in_batch);
     if (is_last) return;
+#if __CUDA_ARCH__ >= 900
     show_to_copy_engine();  // that the slots were used for other things
+#endif
     __syncthreads();
     prepare();
   }
