@@ -210,8 +210,8 @@ __device__ void drive_rows(const Job& job, const RowShape& shape, BlockState& ow
   const auto num_blocks = static_cast<int>(shape.layout.num_blocks);
   const uint32_t step = gridDim.x / uint32_t(num_blocks);
   uint32_t first = blockIdx.x / uint32_t(num_blocks);  // row of the batch
-#if __CUDA_ARCH__ >= 900                               // there are no clusters before
-  if (num_blocks > 1) {
+#if __CUDA_ARCH__ >= 900
+  if (num_blocks > 1) {  // there are no clusters before
     if (t < 2) {
       own.maxima_come[t].init(1);
       show_barriers_to_cluster();
