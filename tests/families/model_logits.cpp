@@ -180,7 +180,9 @@ class Runner {
     known->path = path;
     known->invocation = adapter.invocation_tokens();
     known->has_embedding = !adapter.embedding().is_empty();
+    const AdapterIdentity identity = runner_.adapters().identify(adapter);
     known->data = runner_.adapters().prepare(adapter);
+    known->data.set(identity);
     runner_.add_adapter(known->data);
     slots_[name] = *known->data.slot;
     adapters_[name] = known;

@@ -40,7 +40,7 @@ TEST(SelectPromptKernel, TakesTheSitesOfAnEightBillionLlama) {
             "prompt_sm90 tile=256 cluster=2 group=8 blocks=132");
   EXPECT_EQ(chosen(call_of(1, 4096, {4096})), "prompt_sm90 tile=64 cluster=1 group=16 blocks=64");
   EXPECT_EQ(chosen(call_of(189, 14336, {4096})),
-            "prompt_sm90 tile=64 cluster=1 group=16 blocks=128");
+            "prompt_sm90 tile=64 cluster=2 group=8 blocks=128");
 }
 
 TEST(SelectPromptKernel, AllLaunchesFitTheChip) {
