@@ -47,12 +47,13 @@ struct AttentionOptions {
 /// batch_decode gives the bits of batch_prefill.
 /// Strides: any, last axis without gaps. Rows outside [q_indptr[0], q_indptr[num_seqs]) are not
 /// touched.
-/// CUDA: q and the cache of one dtype, f16 or bf16; lengths, tables and masks are read on the
-/// device, so that a captured graph replays with others; pages with addresses begin at multiples of
-/// 16 bytes; fewer than 2^31 tokens a sequence. Weights are rounded to T where they meet the
-/// values. batch_decode cuts a sequence into segments by the number of keys it shows, so its bits
-/// depend on that number as well, and are not those of batch_prefill; all else about bits and
-/// precision holds.
+/// CUDA: q in f16 or bf16, the cache in the same or in f8e4m3, without options.rope then; of that
+/// batch_prefill rounds scale * code of values to T, on 9.0 of keys, too. Lengths, tables and masks
+/// are read on the device, so that a captured graph replays with others; pages with addresses begin
+/// at multiples of 16 bytes; fewer than 2^31 tokens a sequence. Weights are rounded to T where they
+/// meet the values, of f8e4m3 in batch_decode to f16. batch_decode cuts a sequence into segments by
+/// the number of keys it shows, so its bits depend on that number as well, and are not those of
+/// batch_prefill; all else about bits and precision holds.
 /// Online softmax: Milakov and Gimelshein 2018, arXiv 1805.02867; paging: Kwon et al. 2023,
 /// arXiv 2309.06180.
 void batch_prefill(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView q,

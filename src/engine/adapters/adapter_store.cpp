@@ -81,6 +81,8 @@ AdapterInfo AdapterStore::add(const std::string& name, Prepared prepared, bool m
   }
   check_strict(info.warnings);
   if (!may_replace) check_free(name);
+  begin_copy(prepared);
+  if (prepared.copied == nullptr) make_room_for_added(*known);
   // Memory for the name first, so that nothing can fail once the adapter is in its slot.
   info.name = name;
   std::map<std::string, AdapterHold> added{{name, known}};
@@ -140,7 +142,7 @@ void AdapterStore::free_unused() noexcept {
     std::erase_if(merges_, is_forgotten);
   }
   for (const AdapterHold& known : unused) {
-    if (known->is_added()) keep_spare(*known);
+    if (known->is_added()) keep_spare(*known);  // which the tiers do not count
     tiers_.drop(*known);
     tiers_.drop_host_copy(*known);
   }

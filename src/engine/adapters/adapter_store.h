@@ -149,7 +149,7 @@ class AdapterStore : public RowQueue::Adapters {
   void check_strict(const std::vector<std::string>& warnings) const;
   [[nodiscard]] AdapterData take_spare() const;
   void keep_spare(KnownAdapter& known) noexcept;
-  void make_resident(Prepared& prepared);
+  void make_resident(const Prepared& prepared);
   void report_read(const std::string& path, const AdapterReceipt& receipt) const;
   void measure_later(const KnownAdapter& known) noexcept;
   [[nodiscard]] Digest content_of(KnownAdapter& known) const;

@@ -148,18 +148,16 @@ void AdapterStore::begin_copy(Prepared& staged) {
   staged.copied = known->data.moving->arrived;
 }
 
-/// Waits for its copy, if there is one, which begins now unless it was begun.
-void AdapterStore::make_resident(Prepared& prepared) {
-  begin_copy(prepared);
+/// One for which there is room, once its copy is complete where that takes one.
+void AdapterStore::make_resident(const Prepared& prepared) {
   KnownAdapter& known = *prepared.known;
-  if (known.data.moving && prepared.copied) {
+  if (prepared.copied == nullptr) {
+    tiers_.put(known);
+  } else if (known.data.moving) {
     prepared.copied->wait();
     tiers_.poll();
-    if (known.failure) std::rethrow_exception(known.failure);
-  } else if (known.data.moving) {
-    make_room_for_added(known);
-    tiers_.put(known);
   }
+  if (known.failure) std::rethrow_exception(known.failure);
   keep_spare(known);
   known.data.set(prepared.identity);
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "heddle/core/thread_pool.h"
+
 #include "model/adapters/contents/finite_values.h"
 #include "model/adapters/load_threads.h"
 
@@ -10,8 +12,8 @@ namespace {
 
 constexpr size_t kBlockBytes = size_t{64} << 10;  // that stay in a core's own cache
 
-}  // namespace
-
+/// body(values, is_matrix) for each tensor that an adapter computes with: those of its pairs, its
+/// embedding, its head and its score head.
 void for_each_tensor(const Adapter& adapter, FunctionRef<void(const StoredValues&, bool)> body) {
   const auto add = [&](const StoredValues& values, bool is_matrix) {
     if (values.is_present()) body(values, is_matrix);
@@ -30,6 +32,8 @@ void for_each_tensor(const Adapter& adapter, FunctionRef<void(const StoredValues
   add(adapter.score(), false);
   add(adapter.score_bias(), false);
 }
+
+}  // namespace
 
 AdapterContents::AdapterContents(const Adapter& adapter, std::optional<DType> rounded_to,
                                  std::span<const std::byte> secret)

@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "heddle/core/thread_pool.h"
-
 #include "core/digest.h"
 #include "model/adapters/adapter.h"
 
@@ -41,7 +39,8 @@ class AdapterContents {
   [[nodiscard]] std::string fingerprint() const;
 
  private:
-  /// One tensor, in the order of for_each_tensor.
+  /// Pair by pair, then what it has in the embedding, the head and the score head: the order in
+  /// which `digest` and `fingerprint` take them.
   struct Tensor {
     StoredValues values;
     std::optional<DType> rounded_to;
@@ -55,9 +54,5 @@ class AdapterContents {
   std::span<const std::byte> secret_;
   std::vector<Tensor> tensors_;
 };
-
-/// body(values, is_matrix) for each tensor that an adapter computes with: those of its pairs, its
-/// embedding, its head and its score head.
-void for_each_tensor(const Adapter& adapter, FunctionRef<void(const StoredValues&, bool)> body);
 
 }  // namespace heddle::model

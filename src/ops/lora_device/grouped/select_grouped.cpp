@@ -94,7 +94,7 @@ GroupedConfig select_grouped(const LoraCall& call, const DeviceInfo& info) {
 }
 
 bool can_be_grouped(const LoraCall& call) {
-  // Up to 256 rows of such ranks are faster as one window.
+  // Up to 256 rows with ranks up to 64 are faster as one window.
   if (call.tokens <= cuda::lora::kWindowRows && call.max_rank <= 64) return false;
   if (!has_grouped_plan(call.tokens)) return false;
   const int64_t rank_tiles = lora_h_width(call.num_slices, call.max_rank) / cuda::lora::kTileRanks;
