@@ -49,14 +49,21 @@ struct SharedTurns {
   alignas(16) float cos[RotaryFrequencies::kMaxPairs];
   alignas(16) float sin[RotaryFrequencies::kMaxPairs];
 
-  /// By all threads of the block; a barrier.
-  __device__ void fill(int64_t position, const RotaryFrequencies& f) {
+  /// By all threads of the block; a barrier comes after it.
+  __device__ void put(int64_t position, const RotaryFrequencies& f) {
+    // As memory: the cache of parameters has one address at a time for a warp.
+    const Turns* frequency = f.frequency;
+    asm("" : "+l"(frequency));
     for (int d = static_cast<int>(threadIdx.x); d < f.num_pairs;
          d += static_cast<int>(blockDim.x)) {
-      const CosSin turn = cos_sin_at(position, f.frequency[d]);
+      const CosSin turn = cos_sin_at(position, frequency[d]);
       cos[d] = turn.cos;
       sin[d] = turn.sin;
     }
+  }
+  /// The same with the barrier.
+  __device__ void fill(int64_t position, const RotaryFrequencies& f) {
+    put(position, f);
     __syncthreads();
   }
   /// Of kVec pairs from `first` on, a multiple of kVec.

@@ -120,6 +120,10 @@ class Bench {
     time("rope_kv_append", name, kv_bytes + q_bytes,
          [&] { rope_kv_append(ctx_, q, b.cache(), b.table(), k, v, starts, {}, {.theta = 5e5}); });
     const ConstTensorView positions = b.positions.view();
+    // As a decoder calls it, which has the positions.
+    time("rope_kv_append, positions", name, kv_bytes + q_bytes, [&] {
+      rope_kv_append(ctx_, q, b.cache(), b.table(), k, v, starts, positions, {.theta = 5e5});
+    });
     time("rope", name, q_bytes, [&] { rope(ctx_, q, positions, {.theta = 5e5}); });
     time_merge(name, b);
   }
@@ -146,6 +150,7 @@ void run(testing::BenchProgram& program) {
   Bench bench(program);
   bench.time_empty();
   for (const int64_t num_seqs : {1, 32, 256}) bench.time_tokens(num_seqs, 1, 2048);
+  bench.time_tokens(1, 8192, 8192);
   bench.time_tokens(8, 512, 1024);    // 17 MB of keys and values
   bench.time_tokens(8, 2048, 2048);   // 67 MB
   bench.time_tokens(32, 2048, 2048);  // 268 MB

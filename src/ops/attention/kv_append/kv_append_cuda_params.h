@@ -37,6 +37,7 @@ struct RopeAppendParams {
   int64_t q_token = 0, q_head = 0;
   ConstIndexVector positions;  // [num_tokens]; absent: the places that the tokens get in the cache
   int32_t num_q_heads = 0;
+  bool is_speculative = false;  // AppendChoice
 };
 
 /// How the threads of a block share the rows (heads) of q and k: each has the same pairs in every
@@ -49,8 +50,9 @@ struct RowPartition {
 
 /// A thread moves up to so many units of 16 bytes.
 inline constexpr int kAppendItems = 4;
-/// Threads of a block of the kernel that copies, and of that which rotates at most.
-inline constexpr int kAppendThreads = 256, kMaxRopeAppendThreads = 512;
+/// Threads of a block of the kernel that copies, and of that which rotates at most, also into a
+/// cache of codes.
+inline constexpr int kAppendThreads = 256, kMaxRopeAppendThreads = 320, kMaxRopeCodesThreads = 512;
 
 /// scales: used where codes are stored.
 void launch_kv_append(const ExecContext& ctx, const KvAppendParams& p, const KvScaleParams& scales,

@@ -65,6 +65,10 @@ struct StaleToken {
   int position = NewToken::kNone;
 
   __device__ StaleToken(const KvAppendParams& p, int t);
+  /// Has the entry brought into the L2 cache: since the last layer weights have taken its place.
+  __device__ void bring_near(const KvAppendParams& p) const {
+    if (entry >= 0) prefetch(p.kv.pages.address(entry));
+  }
   /// Asks, after the wait, without waiting for an answer.
   [[nodiscard]] __device__ EarlyEntry ask(const KvAppendParams& p) const {
     if (entry < 0) return {};

@@ -41,6 +41,12 @@ __device__ __noinline__ void poison_heads(const RopeAppendParams& r, int64_t t, 
 struct NoScales {};
 template <class Scales>
 inline constexpr bool kStoresCodes = std::is_same_v<Scales, KvScaleParams>;
+template <class Scales>
+inline constexpr int kMaxThreads =
+    kStoresCodes<Scales> ? kMaxRopeCodesThreads : kMaxRopeAppendThreads;
+/// Blocks of so many threads that a multiprocessor runs at once.
+template <class Scales>
+inline constexpr int kRopeBlocks = kStoresCodes<Scales> ? 3 : 4;
 
 /// All that a kernel takes.
 template <class Scales>
@@ -102,20 +108,32 @@ __device__ bool append_row(const RopeAppend<Scales>& call, SharedTurns& shared) 
   EarlyEntry early;
   if constexpr (kAsks) {
     token = ask_for_token(p, "rope_kv_append", t);
-  } else {
+  } else if (r.is_speculative) {
     const StaleToken stale(p, t);
+    stale.bring_near(p);
     stale_position = r.positions.is_given()
                          ? load_given<load_changing_word_if>(r.positions, t).value()
                          : int64_t{stale.position};
-    shared.fill(stale_position, f);
+    shared.put(stale_position, f);
     wait_for_predecessor();
     early = stale.ask(p);
+  } else {
+    wait_for_predecessor();
   }
   LoadedIndex asked_position;
   if (r.positions.is_given()) asked_position = load_given(r.positions, t);
   int row = my_row, head = 0;
-  ElementPairs<T, kVec> pairs;
-  if (row < num_rows) pairs = ElementPairs<T, kVec>(row_from(row), pair, num_pairs);
+  // The last row in place of one that there is not: as a branch the load would be waited for.
+  const auto load_row = [&](int wanted) {
+    return ElementPairs<T, kVec>(row_from(min(wanted, num_heads - 1)), pair, num_pairs);
+  };
+  ElementPairs<T, kVec> pairs, next;
+  if constexpr (kCodes) {  // of q, which may be absent
+    if (row < num_rows) pairs = load_row(row);
+  } else {
+    pairs = load_row(row);
+    next = load_row(row + partition.rows_at_once);
+  }
   OwnSequence own;
   if constexpr (!kAsks) own = OwnSequence(p, t);
   Elements<T, kVec> value;
@@ -132,7 +150,11 @@ __device__ bool append_row(const RopeAppend<Scales>& call, SharedTurns& shared) 
   }
   const int64_t position =
       r.positions.is_given() ? r.positions.value_of(asked_position) : int64_t{token.position};
-  if (kAsks || position != stale_position) shared.fill(position, f);
+  // Threads may have seen different tables: together they know whether the angles are right.
+  const bool is_speculative = !kAsks && r.is_speculative;
+  if (!is_speculative || __syncthreads_or(position != stale_position ? 1 : 0) != 0) {
+    shared.fill(position, f);
+  }
   if (row < num_rows) {
     CosSin turns[kVec];
     shared.read(pair, turns);
@@ -147,7 +169,8 @@ __device__ bool append_row(const RopeAppend<Scales>& call, SharedTurns& shared) 
       }
       row += partition.rows_at_once;
       if (row >= num_rows) break;
-      pairs = ElementPairs<T, kVec>(row_from(row), pair, num_pairs);
+      pairs = kCodes ? load_row(row) : next;
+      if constexpr (!kCodes) next = load_row(row + partition.rows_at_once);
     }
   }
   if constexpr (kCodes) append_codes<T>(call, t, token, shared);
@@ -184,9 +207,10 @@ __device__ __noinline__ void append_row_asked(const KvAppendParams& p, const Sca
 //
 // What can be had before the kernel in front has ended is: position and page by what the tables say
 // by then, and the angles. After it a thread asks for its first row, its first value and these
-// tables at once, and where they have changed finds position and page anew.
+// tables at once, and where they have changed finds position and page anew. Of many tokens most
+// blocks begin after that kernel: a speculative start would only delay what they ask for.
 template <class T, int kVec, class Scales>
-__global__ void __launch_bounds__(kMaxRopeAppendThreads, 3)
+__global__ void __launch_bounds__(kMaxThreads<Scales>, kRopeBlocks<Scales>)
     rope_append_kernel(const __grid_constant__ KvAppendParams p,
                        const __grid_constant__ RopeAppendParams r,
                        const __grid_constant__ RowPartition partition,

@@ -104,6 +104,7 @@ void run_rope_append(const ExecContext& ctx, const AppendArgs& args, const Tenso
   }
   const AppendChoice choice = select_append_kernel(described.call, ctx.info);
   log_choice("rope_kv_append", choice);
+  r.is_speculative = choice.is_speculative;
   const KvAppendParams p = pack(ctx, args, described, choice);
   const RowPartition rows{
       .threads_per_row = choice.threads_per_row,

@@ -53,7 +53,13 @@ AppendChoice select_append_kernel(const AppendCall& call, const DeviceInfo& info
   const int rows = (call.num_q_heads + key_rows) * c.threads_per_row;
   const int wanted = std::max(
       rows, call.stores_codes ? 2 * call.num_kv_heads * 32 : call.num_kv_heads * c.head_units);
-  c.threads = std::clamp(round_up(wanted, 32), 64, kMaxRopeAppendThreads);
+  const int most = call.stores_codes ? kMaxRopeCodesThreads : kMaxRopeAppendThreads;
+  c.threads = std::clamp(round_up(wanted, 32), 64, most);
+  c.is_speculative = call.num_tokens * c.threads <= info.num_sms * kThreadsPerSm;
+  // Of many tokens a thread has the loads of two rows in flight.
+  if (!c.is_speculative && !call.stores_codes) {
+    c.threads = std::clamp(round_up(ceil_div(wanted, 2), 32), 64, most);
+  }
   return c;
 }
 
@@ -76,6 +82,7 @@ std::ostream& operator<<(std::ostream& os, const AppendChoice& choice) {
      << ": " << choice.head_units << " a head, " << choice.warps_per_token << " warps a token";
   if (choice.threads > 0) {
     os << ", blocks of " << choice.threads << " threads, " << choice.threads_per_row << " a row";
+    if (choice.is_speculative) os << ", speculative";
   }
   return os;
 }

@@ -28,6 +28,8 @@ struct AppendChoice {
   int64_t warps_per_token = 0;
   /// Of rope_kv_append: a block has a token, and this many threads the pairs of a head.
   int threads = 0, threads_per_row = 0;
+  /// Blocks so few that they are in place while the kernel in front still runs.
+  bool is_speculative = false;
 
   friend bool operator==(const AppendChoice&, const AppendChoice&) = default;
 };

@@ -189,19 +189,25 @@ TEST(SelectAppend, VectorsOrElements) {
                     .head_dim = 128,
                     .num_pairs = 64,
                     .num_q_heads = 32}),
-            "vectors: 16 a head, 8 warps a token, blocks of 320 threads, 8 a row");
+            "vectors: 16 a head, 8 warps a token, blocks of 320 threads, 8 a row, speculative");
+  EXPECT_EQ(choice({.num_tokens = 8192,
+                    .num_kv_heads = 8,
+                    .head_dim = 128,
+                    .num_pairs = 64,
+                    .num_q_heads = 32}),
+            "vectors: 16 a head, 2 warps a token, blocks of 160 threads, 8 a row");
   EXPECT_EQ(choice({.num_tokens = 32,
                     .num_kv_heads = 8,
                     .head_dim = 128,
                     .num_pairs = 60,
                     .num_q_heads = 32}),
-            "elements: 128 a head, 8 warps a token, blocks of 512 threads, 60 a row");
+            "elements: 128 a head, 8 warps a token, blocks of 320 threads, 60 a row, speculative");
   EXPECT_EQ(choice({.num_tokens = 32,
                     .num_kv_heads = 1,
                     .head_dim = 64,
                     .num_pairs = 32,
                     .is_q_aligned = false}),
-            "elements: 64 a head, 1 warps a token, blocks of 64 threads, 32 a row");
+            "elements: 64 a head, 1 warps a token, blocks of 64 threads, 32 a row, speculative");
 }
 
 TEST(SelectAppend, Codes) {
