@@ -221,6 +221,12 @@ class DeviceCluster : public BlockLists {
       of(leader).segment_units[rank_ * kRowWarps + int(threadIdx.x) / kWarpSize] = best.value;
     }
   }
+  template <class F>
+  __device__ void lead_groups(int leader, const F& f) {
+    const LeadingToken best = f(rank_, static_cast<int>(threadIdx.x));
+    lead(leader, [&](int, int) { return best; });
+    largest_of_groups([&](int, int) { return best.logit(); });
+  }
   /// The leader's: of these the largest.
   [[nodiscard]] __device__ LeadingToken leading() const {
     uint64_t best = 0;

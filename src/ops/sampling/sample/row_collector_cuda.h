@@ -7,20 +7,27 @@
 
 namespace heddle::cuda::sampling {
 
+/// The first token of the largest logit of a thread, by the first look at a row. kIsLast: it is the
+/// last one too.
+template <bool kIsLast, class Cluster>
+[[nodiscard]] __host__ __device__ LeadingToken leading_of_thread(Cluster& cluster, int rank,
+                                                                 int thread) {
+  float most = -kInfinity;
+  uint32_t id = ~0u;
+  cluster.template stream<kIsLast>(rank, thread, [&](const float4& four, uint32_t first) {
+    const float largest = largest_of(four);
+    if (!(largest > most)) return;
+    most = largest;
+    id = first + (four.x == most ? 0u : four.y == most ? 1u : four.z == most ? 2u : 3u);
+  });
+  return LeadingToken(most, id);
+}
+
 /// leading() of a greedy row, whose logits are looked at once.
 template <class Cluster>
 __host__ __device__ void find_leading(Cluster& cluster, int leader) {
-  cluster.lead(leader, [&](int rank, int thread) {
-    float most = -kInfinity;
-    uint32_t id = ~0u;
-    cluster.template stream<true>(rank, thread, [&](const float4& four, uint32_t first) {
-      const float largest = largest_of(four);
-      if (!(largest > most)) return;
-      most = largest;
-      id = first + (four.x == most ? 0u : four.y == most ? 1u : four.z == most ? 2u : 3u);
-    });
-    return LeadingToken(most, id);
-  });
+  cluster.lead(
+      leader, [&](int rank, int thread) { return leading_of_thread<true>(cluster, rank, thread); });
 }
 
 /// The largest of all logits, and the bound; for all threads.
@@ -28,6 +35,17 @@ template <class Cluster>
 [[nodiscard]] __host__ __device__ RowBounds find_bounds(Cluster& cluster) {
   cluster.largest_of_groups(
       [&](int rank, int thread) { return cluster.largest_in_row(rank, thread); });
+  return cluster.bounds();
+}
+
+/// find_bounds() of what a row needs: with leading(), where that is asked for.
+template <class Cluster>
+[[nodiscard]] __host__ __device__ RowBounds find_bounds(Cluster& cluster, int leader,
+                                                        const RowNeeds& needs) {
+  if (!needs.lowest) return find_bounds(cluster);
+  cluster.lead_groups(leader, [&](int rank, int thread) {
+    return leading_of_thread<false>(cluster, rank, thread);
+  });
   return cluster.bounds();
 }
 
@@ -69,7 +87,6 @@ class RowCollector {
 
   /// The bounds, with the least logit that is listed.
   __host__ __device__ RowBounds collect(const RowNeeds& needs) const {
-    if (needs.lowest) find_lowest();
     const float least = needs.list ? list_bound(needs) : bounds_.bound;
     if (needs.list) fill_inbox(least);
     HEDDLE_NO_UNROLL
@@ -97,11 +114,6 @@ class RowCollector {
       cluster_.fours_from(rank, thread, least, [&](float logit, uint32_t id) {
         if (logit >= least && logit > -kInfinity) look_at(own, rank, logit, id);
       });
-    });
-  }
-  __host__ __device__ void find_lowest() const {
-    look_from(bounds_.largest, [&](BlockState& own, int, float, uint32_t id) {
-      cluster_.lower(own.lowest_ids[leader_], id);
     });
   }
   __host__ __device__ void fill_inbox(float bound) const {
@@ -156,7 +168,6 @@ __host__ __device__ void fetch_counts(Cluster& cluster) {
   cluster.leader_each([&](BlockState& own, int rank) {
     if (rank >= cluster.num_blocks()) return;
     own.all_list_sizes[rank] = cluster.of(rank).list_sizes[row];
-    own.all_lowest_ids[rank] = cluster.of(rank).lowest_ids[row];
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cuda/memory_cuda.h"
 #include "cuda/philox_cuda.h"
 
 #include "ops/sampling/draw/weight.h"
@@ -37,6 +38,17 @@ struct RowDraw {
     draw.min_p_offset = heddle::sampling::min_p_offset(draw.temperature, draw.min_p);
   }
   return draw;
+}
+
+/// Has them brought into the L2 cache, where there are options.
+__device__ inline void bring_options_near(const SampleParams& p, int64_t row) {
+  const auto bring = [&](const auto& column) { prefetch(column.data + row * column.stride); };
+  bring(p.temperature);
+  bring(p.top_k);
+  bring(p.top_p);
+  bring(p.min_p);
+  bring(p.seed);
+  bring(p.step);
 }
 
 /// What the leader of a row wants from all blocks.

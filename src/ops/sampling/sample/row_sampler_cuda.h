@@ -25,6 +25,7 @@
 //                          kIsLast they are not looked at again
 //   lead(leader, f)        that block's segment_units: the largest f(rank, thread) of each warp
 //   leading()              the leader's: of these the largest
+//   lead_groups(leader, f) lead(leader, f) and largest_of_groups() of the same f
 //   largest_in_row(rank, thread)   the largest logit of a thread, -infinity where it has none
 //   fours_from(rank, thread, least, g)   g(logit, id) for those of at least `least`, and others
 //   part_fours(rank, thread, part, f, g, is_last)   fours() of a part; is_last: the logits are read
@@ -54,14 +55,11 @@ class RowSampler {
   /// Whether what was collected is enough; then token() is valid.
   [[nodiscard]] __host__ __device__ bool finish() {
     const RowNeeds needs = needs_of(draw_, vocab_size_, false);
-    if (needs.list || needs.lowest) fetch_counts(cluster_);
     if (needs.lowest) {
-      for (int rank = 0; rank < cluster_.num_blocks(); ++rank) {
-        const uint32_t lowest = cluster_.leader().all_lowest_ids[rank];
-        token_ = lowest < token_ ? lowest : token_;
-      }
+      token_ = cluster_.leading().id();
       return true;
     }
+    if (needs.list) fetch_counts(cluster_);
     const uint64_t total = needs.total ? cluster_.total(false) : 0;
     const RowSearch<Cluster> search(cluster_, vocab_size_, bounds_.largest, draw_.scale);
     if (needs.list) return draw_from_list(search, total) || draw_share(search, total);

@@ -171,14 +171,12 @@ struct BlockState {
   // Of the leader: sums of all segments, by id; of a greedy row the first tokens of all warps
   // (LeadingToken). Those at temperature 1, by warp.
   uint64_t segment_units[kMaxBlocks * kMaxParts * kRowWarps], one_units[kMaxBlocks * kRowWarps];
-  Mass warp_masses[kRowWarps];      // of this block's warps, for its threads
-  RowBounds bounds[kMaxBlocks];     // of the batch's rows
-  uint32_t list_sizes[kMaxBlocks];  // tokens it had for each row's inbox, with or without room
-  uint32_t lowest_ids[kMaxBlocks];  // of each row's largest logit; all ones where it has none
-  // Of the row that it leads: these of all blocks.
-  uint32_t all_list_sizes[kMaxBlocks], all_lowest_ids[kMaxBlocks];
-  bool needs_search[kMaxBlocks];  // what each row's leader says
-  uint32_t least;                 // bits of the least logit, in a search
+  Mass warp_masses[kRowWarps];          // of this block's warps, for its threads
+  RowBounds bounds[kMaxBlocks];         // of the batch's rows
+  uint32_t list_sizes[kMaxBlocks];      // tokens it had for each row's inbox, with or without room
+  uint32_t all_list_sizes[kMaxBlocks];  // of the row that it leads: these of all blocks
+  bool needs_search[kMaxBlocks];        // what each row's leader says
+  uint32_t least;                       // bits of the least logit, in a search
   uint32_t
       list_size;    // tokens that belong in `list`, in a search; those past kMaxList are left out
   uint32_t chosen;  // by one thread

@@ -8,6 +8,7 @@
 #include "cuda/early_launch.h"
 #include "cuda/shared_memory.h"
 
+#include "core/math.h"
 #include "ops/sampling/sample/device_cluster_cuda.h"
 #include "ops/sampling/sample/row_sampler_cuda.h"
 #include "ops/sampling/sample/sample_kernels.h"
@@ -48,12 +49,17 @@ struct SampleJob {
   RowDraw* draws;  // of the batch, in shared memory
 
   const __device__ LogitRows& rows() const { return p.rows; }
+  __device__ void bring_near(int64_t row) const {
+    if (p.temperature.data != nullptr) bring_options_near(p, row);
+  }
   __device__ void prepare(int i, int64_t row) const { draws[i] = draw_of(p, row); }
   __device__ RowNeeds needs(int i) const {
     return needs_of(draws[i], p.rows.vocab_size, p.logprobs != nullptr);
   }
   __device__ bool finish(DeviceCluster& cluster, const RowLayout& layout, int i, int64_t row,
                          const RowBounds& bounds) const {
+    // One warp has all that a greedy row takes; the others would hold it up.
+    if (needs(i).lowest && threadIdx.x >= kWarpSize) return true;
     if (needs(i).is_greedy()) {
       const LeadingToken best = cluster.leading();
       write(row, best.logit() > -kInfinity ? best.id() : 0, 0.0f);
@@ -109,6 +115,7 @@ struct TokenLogprobsJob {
   const TokenLogprobsParams& p;
 
   const __device__ LogitRows& rows() const { return p.rows; }
+  __device__ void bring_near(int64_t) const {}
   __device__ void prepare(int, int64_t) const {}
   __device__ RowNeeds needs(int) const {
     return {.list = p.k > 0, .num_groups = groups_of(p.k), .one = true};
@@ -181,7 +188,6 @@ template <class Job>
 __noinline__ __device__ void prepare_row(Job job, BlockState& own, int64_t row, int i) {
   job.prepare(i, row);
   own.list_sizes[i] = 0;
-  own.lowest_ids[i] = ~0u;
 }
 /// Whether row i of the batch, which this block leads, is done.
 template <class Job>
@@ -224,6 +230,9 @@ __device__ void drive_rows(const Job& job, const RowShape& shape, BlockState& ow
     return left < num_blocks ? static_cast<int>(left) : num_blocks;
   };
   RowRing ring(rows, shape.layout, shape.ring, own, step);
+  // Since the step's weights have taken their place in the cache.
+  if (t < size_of_batch()) job.bring_near(first + int64_t{t} * step);
+  wait_for_predecessor();
   // The options first: the logits that are copied from now on would hold them up.
   const auto prepare = [&] {
     if (t < size_of_batch()) prepare_row(job, own, first + int64_t{t} * step, t);
@@ -239,12 +248,12 @@ __device__ void drive_rows(const Job& job, const RowShape& shape, BlockState& ow
     for (int i = 0; i < num_in_batch; ++i) {
       cluster.start_row(first + int64_t{i} * step);
       const RowNeeds needs = job.needs(i);
-      needs_others |= needs.list || (needs.lowest && needs.one);
+      needs_others |= needs.list;
       if (needs.is_greedy()) {
         find_leading(cluster, i);
         continue;
       }
-      RowBounds bounds = find_bounds(cluster);
+      RowBounds bounds = find_bounds(cluster, i, needs);
       if (bounds.largest > -kInfinity) {
         bounds = RowCollector<DeviceCluster>(cluster, rows.vocab_size, i, bounds).collect(needs);
       } else {
@@ -289,7 +298,7 @@ __global__ void __launch_bounds__(kRowThreads, kBlocksPerSm)
     sample_kernel(const __grid_constant__ RowLaunch<SampleParams> launch) {
   extern __shared__ float4 memory[];
   __shared__ RowDraw draws[kMaxBlocks];
-  begin_early(launch);
+  fetch_parameters(launch);
   trigger_dependents();
   drive_rows(SampleJob{launch.params, draws}, launch.shape, block_state(memory));
 }
@@ -297,7 +306,7 @@ __global__ void __launch_bounds__(kRowThreads, kBlocksPerSm)
 __global__ void __launch_bounds__(kRowThreads, kBlocksPerSm)
     token_logprobs_kernel(const __grid_constant__ RowLaunch<TokenLogprobsParams> launch) {
   extern __shared__ float4 memory[];
-  begin_early(launch);
+  fetch_parameters(launch);
   trigger_dependents();
   drive_rows(TokenLogprobsJob{launch.params}, launch.shape, block_state(memory));
 }
@@ -345,9 +354,14 @@ void launch_rows(const ExecContext& ctx, const Params& params) {
       select_row(params.rows.vocab_size, 4 * kRowThreads, max_blocks, num_slots);
   const int64_t num_clusters = std::min<int64_t>(num_rows, at_once(choice.num_blocks));
   config.gridDim = dim3(static_cast<unsigned>(num_clusters * choice.num_blocks));
+  // No more slots than the rows of a cluster fill.
+  const int64_t rows_of_cluster = ceil_div(num_rows, num_clusters);
+  const auto slots_in_use = static_cast<int>(
+      std::clamp<int64_t>(rows_of_cluster * choice.slots_per_row, kNumSlots, num_slots));
+  config.dynamicSmemBytes = static_cast<size_t>(kStateBytes + slots_in_use * kSlotBytes);
   const RowShape shape{
       RowLayout(static_cast<uint32_t>(choice.num_blocks), static_cast<uint32_t>(choice.num_chunks)),
-      {num_slots, choice.slots_per_row}};
+      {slots_in_use, choice.slots_per_row}};
   launch_clusters_early<kKernel>(ctx.device.index, config, static_cast<unsigned>(choice.num_blocks),
                                  RowLaunch<Params>{params, shape});
 }

@@ -88,6 +88,11 @@ class HostCluster {
       }
     }
   }
+  template <class F>
+  void lead_groups(int leader, const F& f) const {
+    lead(leader, f);
+    largest_of_groups([&](int rank, int thread) { return f(rank, thread).logit(); });
+  }
   [[nodiscard]] LeadingToken leading() const {
     const uint64_t* const all = leader().segment_units;
     return LeadingToken(*std::max_element(all, all + num_blocks() * kRowWarps));

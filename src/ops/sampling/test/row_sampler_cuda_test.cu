@@ -43,7 +43,7 @@ Picked sample_by_steps(const SampledRows& rows, const std::vector<SamplingRow>& 
       picked.logprobs.push_back(0.0f);
       continue;
     }
-    RowBounds bounds = find_bounds(cluster);
+    RowBounds bounds = find_bounds(cluster, leader, needs);
     if (!(bounds.largest > -kInfinity)) {
       picked.tokens.push_back(0);
       picked.logprobs.push_back(-kInfinity);
