@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <numeric>
@@ -86,21 +87,24 @@ void BenchProgram::write_json(const std::string& path) const {
 int run_bench(int argc, char** argv, void (*run)(BenchProgram&)) {
   std::string path;
   bool is_quick = false;
+  int capability = 0;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--quick") {
       is_quick = true;
     } else if (argument == "--json" && i + 1 < argc) {
       path = argv[++i];
+    } else if (argument == "--capability" && i + 1 < argc) {
+      capability = std::atoi(argv[++i]);
     }
   }
   if (path.empty()) {
-    std::fprintf(stderr, "%s --json FILE [--quick]\n", argv[0]);
+    std::fprintf(stderr, "%s --json FILE [--quick] [--capability N]\n", argv[0]);
     return 2;
   }
   try {
     const ScopedDevice current(kGpu);
-    BenchProgram bench(is_quick);
+    BenchProgram bench(is_quick, capability);
     try {
       run(bench);
     } catch (const std::exception&) {

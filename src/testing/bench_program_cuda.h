@@ -1,7 +1,7 @@
 #pragma once
 
 // What the programs bench_X_cuda share, which time ops on the first GPU:
-//   bench_X_cuda --json FILE [--quick]
+//   bench_X_cuda --json FILE [--quick] [--capability N]
 // FILE gets a list of records, which tools/gpu_check, plot_lora.py, plot_attention.py and
 // small_ops_figures.py read.
 
@@ -52,11 +52,19 @@ struct Fact {
 /// A run: the stream and the context of its calls, and what they took.
 class BenchProgram {
  public:
-  explicit BenchProgram(bool is_quick) : is_quick_(is_quick), context_(kGpu, stream_.get(), 0) {}
+  BenchProgram(bool is_quick, int capability)
+      : is_quick_(is_quick), capability_(capability), context_(kGpu, stream_.get(), 0) {}
 
   [[nodiscard]] bool is_quick() const { return is_quick_; }
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
   [[nodiscard]] CudaContext& context() { return context_; }
+  /// For calls, as for a chip of the compute capability that --capability names: with 80 the
+  /// kernels run that older chips have.
+  [[nodiscard]] ExecContext exec() const {
+    ExecContext ctx = context_.exec();
+    if (capability_ != 0) ctx.info.compute_capability = capability_;
+    return ctx;
+  }
 
   /// Keeps and prints a record: {"op": ...}, what names its case, what the hardware takes at least,
   /// and us of one call.
@@ -65,6 +73,7 @@ class BenchProgram {
 
  private:
   bool is_quick_;
+  int capability_;  // 0: the chip's
   DeviceStream stream_;
   CudaContext context_;
   std::vector<std::string> records_;  // as JSON

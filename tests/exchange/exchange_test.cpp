@@ -13,6 +13,7 @@
 
 #include "ops/attention/decode/exchange.h"
 #include "ops/linear_site/decode/exchange.h"
+#include "ops/linear_site/portable/exchange.h"
 #include "ops/lora/fused/exchange.h"
 #include "ops/speculation/propose_ngram_drafts/propose_ngram_drafts_cuda.h"
 
@@ -26,6 +27,7 @@ struct NamedRange {
 constexpr std::array kRanges{
     NamedRange{"arrivals of lora", lora::kArrivals},
     NamedRange{"signal of x of linear_site", linear_site::kXSignal},
+    NamedRange{"counters of tiles of linear_site", linear_site::kTileCounters},
     NamedRange{"sums of lists", kListSums},
     NamedRange{"meetings of n-grams", speculation::kNgramMeetings},
     NamedRange{"counters of decode", attention::kDecodeCounters},

@@ -1,6 +1,6 @@
 // Times the linear sites of an 8B Llama for prompts: the products with and without adapters inside,
 // next to cuBLASLt's products alone and with lora_apply after them.
-//   bench_site_prompt_cublas_cuda --json FILE [--quick]
+//   bench_site_prompt_cublas_cuda --json FILE [--quick] [--capability N]
 // A sample is one replay of a graph of calls whose x, weights and y come from memory: each call has
 // others than the one before. cuBLASLt is the fastest of its suggestions, measured in the same run.
 // Adapters have rank 16, and rows of a prompt follow each other (or rows of all adapters take
@@ -53,9 +53,9 @@ class PromptSite {
       return testing::time_in_graph(bench_.stream(), kCopies, cublas, {.warm_up = 1, .timed = 3});
     });
     Cell cell{.site = &site_, .rank = kRank, .tokens = rows, .adapters = kAdapters};
-    const Batch mixed(bench_.context().exec(), cell);
+    const Batch mixed(bench_.exec(), cell);
     cell.is_prefill = true;
-    const Batch segments(bench_.context().exec(), cell);
+    const Batch segments(bench_.exec(), cell);
     const std::pair<const char*, std::function<void(int)>> forms[] = {
         {"cuBLASLt, base", cublas},
         {"cuBLASLt, lora_apply behind", [&](int i) { cublas(i), apply(i, rows, segments); }},
@@ -107,8 +107,7 @@ class PromptSite {
       column += width;
     }
     const SiteWeights& weights = adapters_[size_t(i)];
-    lora_apply(bench_.context().exec(), slices, x(i, rows), weights.a(), weights.b(),
-               batch.planned());
+    lora_apply(bench_.exec(), slices, x(i, rows), weights.a(), weights.b(), batch.planned());
   }
   void run(int i, int64_t rows, const Batch* batch) const {
     std::vector<LinearSlice> slices;
@@ -124,7 +123,7 @@ class PromptSite {
       const SiteWeights& weights = adapters_[size_t(i)];
       adapters = {weights.a(), weights.b(), batch->planned()};
     }
-    linear_site(bench_.context().exec(), slices, x(i, rows), LinearPath::kPrompt,
+    linear_site(bench_.exec(), slices, x(i, rows), LinearPath::kPrompt,
                 batch != nullptr ? &adapters : nullptr);
   }
   /// The products at the chip's rate for dense f16 and bf16, as its data sheet has it.

@@ -1,7 +1,7 @@
 // Times modelled decode steps of an 8B Llama and of SmolLM2-135M: the products of their linear
 // sites without adapters and with them on each route, next to cuBLASLt's products alone and with
 // lora_apply after each, which rounds twice.
-//   bench_site_step_cublas_cuda --json FILE [--quick]
+//   bench_site_step_cublas_cuda --json FILE [--quick] [--capability N]
 // 32 or 30 layers of qkv, o, gate_up and down with weights of their own (14 GB, 212 MB), in one
 // graph; x of a site is the y of the site before, so each launch waits for the previous one, as in
 // a model. Norms, attention and activations are left out. Adapters have rank 16. cuBLASLt is the
@@ -135,11 +135,11 @@ class Step {
   [[nodiscard]] int num_layers() const { return num_layers_; }
   /// `adapters`: kLoaded, of rank kRank.
   void time_cell(const StepCell& cell, const StepAdapters& adapters) {
-    const Batch batch(bench_.context().exec(), {.site = model_.sites[0],
-                                                .rank = kRank,
-                                                .tokens = cell.rows,
-                                                .adapters = cell.adapters,
-                                                .loaded = kLoaded});
+    const Batch batch(bench_.exec(), {.site = model_.sites[0],
+                                      .rank = kRank,
+                                      .tokens = cell.rows,
+                                      .adapters = cell.adapters,
+                                      .loaded = kLoaded});
     std::deque<Product> products;
     for (int s = 0; s < kNumSites; ++s) choose_product(products, s, cell.rows);
     const auto product = [&](int s, int layer) {
@@ -177,7 +177,7 @@ class Step {
   }
 
   void time_pair(const StepPair& pair) {
-    const ExecContext& ctx = bench_.context().exec();
+    const ExecContext ctx = bench_.exec();
     HEDDLE_CHECK(pair.cell.weight_bytes() == pair.even.weight_bytes(), "the bytes differ");
     const StepAdapters adapters(ctx, model_, pair.cell, num_layers_),
         even(ctx, model_, pair.even, num_layers_);
@@ -267,8 +267,7 @@ class Step {
       slices.push_back({site.y_rows(rows).narrow(1, column, width)});
       column += width;
     }
-    lora_apply(bench_.context().exec(), slices, x_of(s, rows), adapters.a, adapters.b,
-               adapters.batch);
+    lora_apply(bench_.exec(), slices, x_of(s, rows), adapters.a, adapters.b, adapters.batch);
   }
 
   void run(int s, int layer, int64_t rows, const LinearAdapters* adapters,
@@ -281,7 +280,7 @@ class Step {
                         .weight = site.weight(layer).narrow(0, column, width)});
       column += width;
     }
-    const ExecContext& ctx = bench_.context().exec();
+    const ExecContext ctx = bench_.exec();
     if (!route) return linear_site(ctx, slices, x_of(s, rows), LinearPath::kDecode, adapters);
     cuda::linear_site::run(ctx, slices, x_of(s, rows), LinearPath::kDecode, adapters,
                            {.route = route});

@@ -11,8 +11,8 @@ namespace {
 constexpr int kMaxInsideRank = 128;
 
 bool fits_kernels(const SiteRouteCall& call, const DeviceInfo& info) {
-  return info.compute_capability == 90 && call.has_vectors && call.in_features > 0 &&
-         call.max_rank <= kMaxInsideRank;
+  return info.compute_capability >= kMinComputeCapability && call.has_vectors &&
+         call.in_features > 0 && call.max_rank <= kMaxInsideRank;
 }
 
 }  // namespace
@@ -23,8 +23,9 @@ SiteRoute select_site_route(const SiteRouteCall& call, const DeviceInfo& info) {
     return call.has_kernels && has_grouped_plan(call.rows) ? SiteRoute::kInside : SiteRoute::kApart;
   }
   if (call.rows > kMaxLaunchRows) return SiteRoute::kApart;
-  if (call.has_packed) {
-    return call.num_slices <= kMaxLaunchSlices ? SiteRoute::kAround : SiteRoute::kApart;
+  if (call.has_packed || (info.compute_capability != 90 && call.has_kernels)) {
+    return call.num_slices <= kMaxLaunchSlices && call.fits_expand ? SiteRoute::kAround
+                                                                   : SiteRoute::kApart;
   }
   return call.has_kernels ? SiteRoute::kInside : SiteRoute::kApart;
 }
@@ -38,7 +39,7 @@ std::ostream& operator<<(std::ostream& out, const SiteRouteCall& c) {
   return out << (c.path == LinearPath::kDecode ? "decode" : "prompt") << " slices=" << c.num_slices
              << " rows=" << c.rows << " in=" << c.in_features << " rank=" << c.max_rank
              << (c.has_packed ? " packed" : "") << (c.has_vectors ? " vectors" : "")
-             << (c.has_kernels ? " kernels" : "");
+             << (c.has_kernels ? " kernels" : "") << (c.fits_expand ? "" : " no expand");
 }
 
 }  // namespace heddle

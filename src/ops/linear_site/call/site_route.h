@@ -25,7 +25,9 @@ struct SiteRouteCall {
   bool has_packed = false;  // any slice's weights
   bool has_vectors =
       false;  // one adapter for each row, in tables that are loaded 16 bytes at a time
-  bool has_kernels = false;  // each launch of dense products has a kernel that takes adapters
+  bool has_kernels = false;  // each launch of dense products has a kernel that is not the general
+                             // one; few rows on 9.0: that takes adapters of this rank
+  bool fits_expand = true;   // B h after the products, in a block's shared memory
   friend std::ostream& operator<<(std::ostream& out, const SiteRouteCall& call);
 };
 

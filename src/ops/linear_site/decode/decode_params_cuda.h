@@ -93,9 +93,18 @@ struct ExpandParams {
   int32_t first_columns[kMaxSlices];  // of the slices
 };
 inline constexpr int kExpandTileOutputs = 64;
+/// Of a block: more than every chip has, and no more than those of 8.0 have.
+inline constexpr int kExpandLargeBytes = 163 * 1024;
 
+[[nodiscard]] constexpr SharedLayout expand_layout(int num_rows, int max_rank) {
+  return SharedLayout({.tile_outputs = kExpandTileOutputs,
+                       .groups = num_rows > kGroupRows ? 2 : 1,
+                       .cluster_size = 1,
+                       .num_rows = num_rows,
+                       .max_rank = max_rank});
+}
 [[nodiscard]] constexpr SharedLayout shared_layout(const ExpandParams& p) {
-  return shared_layout(p.site, kExpandTileOutputs, p.site.num_rows > kGroupRows ? 2 : 1);
+  return expand_layout(p.site.num_rows, p.site.adapters.max_rank);
 }
 
 /// Runs the kernel of A x in so many blocks, likewise.

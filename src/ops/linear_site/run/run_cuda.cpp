@@ -13,7 +13,9 @@
 #include "ops/linear_site/decode/decode_params_cuda.h"
 #include "ops/linear_site/general/general_params.h"
 #include "ops/linear_site/packed/run_packed.h"
+#include "ops/linear_site/portable/select_portable.h"
 #include "ops/linear_site/run/adapter_plan.h"
+#include "ops/linear_site/run/run_portable.h"
 #include "ops/linear_site/run/run_prompt.h"
 #include "ops/lora_device/plan/plan_bytes.h"
 
@@ -150,6 +152,7 @@ LinearSlice rows_of(const LinearSlice& slice, int64_t first, int64_t num) {
 template <class T>
 void run_general_slices(const ExecContext& ctx, std::span<const LinearSlice> slices,
                         const ConstTensorView& x) {
+  log_choice("linear_site", SiteKernel{});
   for (const LinearSlice& slice : slices) run_general<T>(ctx, slice, x);
 }
 
@@ -161,8 +164,13 @@ void run_rows(const ExecContext& ctx, std::span<const LinearSlice> slices, const
   const int64_t tokens = x.size(0);
   SiteCall call = describe(slices, std::min(tokens, kMaxLaunchRows), num_outputs);
   SiteKernel kernel = select_site_kernel(call, ctx.info);
+  if (kernel.is_general) {
+    if (!run_portable_decode<T>(ctx, slices, x, num_outputs)) {
+      run_general_slices<T>(ctx, slices, x);
+    }
+    return;
+  }
   log_choice("linear_site", kernel);
-  if (kernel.is_general) return run_general_slices<T>(ctx, slices, x);
   for (int64_t row = 0; row < tokens; row += kMaxLaunchRows) {
     const int64_t rows = std::min(kMaxLaunchRows, tokens - row);
     if (rows < call.rows) {  // the last ones
@@ -183,7 +191,9 @@ void run_products(const ExecContext& ctx, std::span<const LinearSlice> slices,
     const int64_t outputs = sum_out_features(all);
     for_launches(all, [&](std::span<const LinearSlice> some, size_t) {
       if (path == LinearPath::kDecode) return run_rows<T>(ctx, some, x, outputs);
-      if (!run_prompt<T>(ctx, some, x)) run_general_slices<T>(ctx, some, x);
+      if (!run_prompt<T>(ctx, some, x) && !run_portable_prompt<T>(ctx, some, x, {})) {
+        run_general_slices<T>(ctx, some, x);
+      }
     });
   };
   if (!has_packed(slices)) return dense(slices);
@@ -325,6 +335,12 @@ void run_inside(const ExecContext& ctx, std::span<const LinearSlice> slices,
   });
 }
 
+/// Whether a block of the kernel of B h after other products has enough shared memory.
+bool fits_expand(const DeviceInfo& info, int64_t rows, int max_rank) {
+  return expand_layout(static_cast<int>(std::min(rows, kMaxLaunchRows)), max_rank).bytes <=
+         shared_bytes_of_block(info);
+}
+
 template <class T>
 void run_with_adapters(const ExecContext& ctx, std::span<const LinearSlice> slices,
                        const ConstTensorView& x, LinearPath path, const LinearAdapters& adapters,
@@ -335,12 +351,15 @@ void run_with_adapters(const ExecContext& ctx, std::span<const LinearSlice> slic
                      .in_features = x.size(1),
                      .max_rank = adapters.a.max_rank,
                      .has_packed = has_packed(slices),
-                     .has_vectors = have_vectors(adapters, x.size(1))};
+                     .has_vectors = have_vectors(adapters, x.size(1)),
+                     .fits_expand = fits_expand(ctx.info, x.size(0), adapters.a.max_rank)};
   LaunchKernels kernels;
   if (path == LinearPath::kPrompt) {
     call.has_kernels = takes_prompt(ctx, slices, x);
   } else if (!call.has_packed && call.rows <= kMaxLaunchRows) {
     kernels = select_kernels(ctx, slices, call.rows, call.max_rank, call.has_kernels);
+    call.has_kernels |=
+        slices.size() <= size_t{kMaxLaunchSlices} && takes_portable(ctx, slices, path, call.rows);
   }
   SiteRoute route = select_site_route(call, ctx.info);
   if (options.route && route != SiteRoute::kApart) route = *options.route;
@@ -395,7 +414,8 @@ size_t workspace_bytes(int64_t num_tokens, int64_t in_features, int64_t out_feat
       max_rank > 0 ? Workspace::bytes_for<float>(size_t(num_tokens * out_features)) : 0;
   const size_t prompt = prompt_workspace_bytes(num_tokens, num_slices, max_rank);
   const int64_t x_stride = round_up(in_features, int64_t{8});
-  return inside + std::max(apart, prompt) + dequantized_bytes(in_features, out_features) +
+  return inside + std::max(apart, prompt) + portable_workspace_bytes(num_tokens, out_features) +
+         dequantized_bytes(in_features, out_features) +
          Workspace::bytes_for<std::byte>(size_t(num_tokens * x_stride) * sizeof(bfloat16));
 }
 

@@ -10,6 +10,7 @@
 #include "ops/linear_site/prompt/prompt_params_cuda.h"
 #include "ops/linear_site/prompt/prompt_shape.h"
 #include "ops/linear_site/run/adapter_plan.h"
+#include "ops/linear_site/run/run_portable.h"
 #include "ops/linear_site/run/run_prompt.h"
 #include "ops/lora_device/call/lora_call.h"
 #include "ops/lora_device/grouped/select_grouped.h"
@@ -93,7 +94,11 @@ PromptAdapters run_shrink(const ExecContext& ctx, const LoraSite& site, const Lo
   p.row_adapters = workspace.take<lora::RowAdapter>(size_t(call.tokens * call.num_slices)).data();
   const lora::GroupedLaunch launch{
       .config = config, .device = ctx.device.index, .stream = ctx.stream};
-  lora::launch_grouped_shrink_sm90<T>(p, launch);
+  if (config.shrink_sm90) {
+    lora::launch_grouped_shrink_sm90<T>(p, launch);
+  } else {
+    lora::launch_grouped_shrink<T>(p, launch);
+  }
   lora::launch_grouped_join<T>(p, launch);
   return {.rows = p.row_adapters,
           .h = p.h,
@@ -117,6 +122,7 @@ PromptAdapters of_slice(PromptAdapters all, size_t slice, int64_t first_output, 
 template <class T>
 void run_with_adapters(const ExecContext& ctx, std::span<const LinearSlice> slices,
                        const ConstTensorView& x, const PromptAdapters& adapters) {
+  if (run_portable_prompt<T>(ctx, slices, x, adapters)) return;
   const PromptKernel kernel = kernel_of(ctx, slices, x.size(0));
   log_choice("linear_site", kernel);
   PromptParams p = pack_prompt(slices, x, kernel);
@@ -130,8 +136,8 @@ template <class T>
 bool run_prompt(const ExecContext& ctx, std::span<const LinearSlice> slices,
                 const ConstTensorView& x) {
   const PromptKernel kernel = kernel_of(ctx, slices, x.size(0));
-  log_choice("linear_site", kernel);
   if (kernel.is_general) return false;
+  log_choice("linear_site", kernel);
   launch_prompt<T>(pack_prompt(slices, x, kernel), kernel, ctx.device.index, ctx.stream);
   return true;
 }
@@ -139,7 +145,8 @@ bool run_prompt(const ExecContext& ctx, std::span<const LinearSlice> slices,
 bool takes_prompt(const ExecContext& ctx, std::span<const LinearSlice> slices,
                   const ConstTensorView& x) {
   const auto takes = [&](const LinearSlice& slice) {
-    return slice.y.size(1) == 0 || !kernel_of(ctx, {&slice, 1}, x.size(0)).is_general;
+    return slice.y.size(1) == 0 || !kernel_of(ctx, {&slice, 1}, x.size(0)).is_general ||
+           takes_portable(ctx, {&slice, 1}, LinearPath::kPrompt, x.size(0));
   };
   return x.stride(0) <= kMaxVectorStride && std::ranges::all_of(slices, takes);
 }

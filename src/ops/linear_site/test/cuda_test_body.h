@@ -27,9 +27,10 @@ namespace heddle::testing {
   };
 }
 
-/// The route of such a call of so many rows on 9.0, the one chip with kernels that take adapters.
+/// The route of such a call of so many rows.
 template <class T>
-[[nodiscard]] SiteRoute route_of(const HostSite<T>& site, LinearPath path, int64_t rows) {
+[[nodiscard]] SiteRoute route_of(const HostSite<T>& site, LinearPath path, int64_t rows,
+                                 const DeviceInfo& info) {
   const auto is_dense = [](const auto& weight) { return weight == nullptr; };
   return select_site_route({.path = path,
                             .num_slices = static_cast<int>(site.packed.size()),
@@ -39,7 +40,7 @@ template <class T>
                             .has_packed = !std::ranges::all_of(site.packed, is_dense),
                             .has_vectors = true,
                             .has_kernels = true},
-                           {.compute_capability = 90});
+                           info);
 }
 
 /// Such a call of the rows [first, first + rows).
@@ -49,8 +50,7 @@ void run_aligned(HostSite<T>& site, const LoraRun& run, LinearPath path, int64_t
   SiteRoute taken = SiteRoute::kApart;
   site.run(run, first, rows, with_vectors(path, {.taken = &taken}));
   if (site.shape.max_rank == 0) return;
-  ASSERT_EQ(taken,
-            run.ctx.info.compute_capability == 90 ? route_of(site, path, rows) : SiteRoute::kApart);
+  ASSERT_EQ(taken, route_of(site, path, rows, run.ctx.info));
 }
 
 /// The bits of `lora_apply` after products in f32, by the selected route and, of few rows, around

@@ -67,8 +67,6 @@ TEST(SelectSiteRoute, PromptsTakeAdaptersInsideWhereThePlanGroupsAllRows) {
 TEST(SelectSiteRoute, WhatKernelsDoNotTakeGoesApart) {
   for (const SiteRouteCall& fits :
        {call_of(LinearPath::kDecode), packed_call(), call_of(LinearPath::kPrompt, 512)}) {
-    EXPECT_EQ(select_site_route(fits, kA100), SiteRoute::kApart);
-    EXPECT_EQ(select_site_route(fits, {100, 148}), SiteRoute::kApart);
     SiteRouteCall call = fits;
     call.max_rank = 129;
     EXPECT_EQ(select_site_route(call, kH100), SiteRoute::kApart);
@@ -78,6 +76,24 @@ TEST(SelectSiteRoute, WhatKernelsDoNotTakeGoesApart) {
     call = fits;
     call.in_features = 0;
     EXPECT_EQ(select_site_route(call, kH100), SiteRoute::kApart);
+  }
+}
+
+TEST(SelectSiteRoute, OtherChipsTakeFewRowsAroundAndPromptsInside) {
+  for (const DeviceInfo& info : {kA100, DeviceInfo{89, 128}, DeviceInfo{100, 148}}) {
+    for (const SiteRouteCall& few : {call_of(LinearPath::kDecode), packed_call()}) {
+      EXPECT_EQ(select_site_route(few, info), SiteRoute::kAround);
+      SiteRouteCall call = few;
+      call.fits_expand = false;
+      EXPECT_EQ(select_site_route(call, info), SiteRoute::kApart);
+      call = few;
+      call.num_slices = 5;
+      EXPECT_EQ(select_site_route(call, info), SiteRoute::kApart);
+    }
+    EXPECT_EQ(select_site_route(call_of(LinearPath::kPrompt, 512), info), SiteRoute::kInside);
+    SiteRouteCall call = call_of(LinearPath::kPrompt, 512);
+    call.has_kernels = false;
+    EXPECT_EQ(select_site_route(call, info), SiteRoute::kApart);
   }
 }
 

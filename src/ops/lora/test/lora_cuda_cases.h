@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -18,14 +19,23 @@
 
 namespace heddle::testing {
 
+/// A context as for a chip of the compute capability in HEDDLE_TEST_CAPABILITY, where that is set:
+/// so the kernels for older chips run on a newer one.
+[[nodiscard]] inline ExecContext as_tested(ExecContext ctx) {
+  static const char* const capability = std::getenv("HEDDLE_TEST_CAPABILITY");
+  if (capability != nullptr) ctx.info.compute_capability = std::atoi(capability);
+  return ctx;
+}
+
 /// A stream with all that calls on it need; without an exchange they take the form of two launches.
 class LoraStream {
  public:
   LoraStream(Device device, size_t workspace_bytes, bool with_exchange)
       : context_(device, stream_.get(), workspace_bytes,
-                 with_exchange ? CudaContext::kExchangeBytes : 0) {}
+                 with_exchange ? CudaContext::kExchangeBytes : 0),
+        ctx_(as_tested(context_.exec())) {}
 
-  [[nodiscard]] const ExecContext& ctx() const { return context_.exec(); }
+  [[nodiscard]] const ExecContext& ctx() const { return ctx_; }
   /// As for a chip of num_sms, fewer than there are: then small calls are one launch, too, of 2 *
   /// num_sms blocks.
   [[nodiscard]] ExecContext ctx_of_chip(int num_sms) const {
@@ -39,6 +49,7 @@ class LoraStream {
  private:
   DeviceStream stream_;
   CudaContext context_;
+  ExecContext ctx_;
 };
 
 /// What `record` launches into a stream, to be replayed there.
