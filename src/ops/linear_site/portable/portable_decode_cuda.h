@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kPortableThreads, 1)
   extern __shared__ __align__(128) std::byte shared_bytes[];
   __shared__ int is_last;
   constexpr int kOutputWarps = kPortableWarps / kRowWarps;
-  constexpr int kMaxRows = kRowWarps * kRowTiles * 8, kStages = kPortableStages;
+  constexpr int kMaxRows = kRowWarps * kRowTiles * 8, kStages = portable_stages(kMaxRows);
   const uint32_t shared = shared_address(shared_bytes);
   const int lane = static_cast<int>(threadIdx.x % 32), g = lane / 4, q = lane % 4;
   const WarpTiles<kRowTiles, kRowWarps> tiles(p);

@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kPortableThreads, 1)
   const uint32_t shared = shared_address(shared_bytes);
   const int index_of_warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0);
   const WarpPart warp{index_of_warp % kWarpsOfRows * kWarpRows,
-                       index_of_warp / kWarpsOfRows * kWarpOutputs};
+                      index_of_warp / kWarpsOfRows * kWarpOutputs};
 
   Loader loader(p, shared);
   for (int i = 0; i < kStages; ++i) loader.load(i);

@@ -14,7 +14,9 @@ inline constexpr int kPortableRowBytes = 2 * kPortableStepFeatures;
 
 // Few rows. Tiles have a multiple of 16 outputs.
 inline constexpr int kPortableMinTile = 32, kPortableMaxTile = 256;
-inline constexpr int kPortableStages = 4, kPortableMaxBoxes = 4;  // boxes of 64 features of a stage
+inline constexpr int kPortableMaxBoxes = 4;  // of 64 features, of a stage
+/// Stages: many rows take more memory for each.
+[[nodiscard]] constexpr int portable_stages(int num_rows) { return num_rows > 64 ? 3 : 4; }
 // Sites of fewer outputs share the features of a tile among two blocks, or four.
 inline constexpr int64_t kOutputsOfTwo = 12288, kOutputsOfFour = 2048;
 

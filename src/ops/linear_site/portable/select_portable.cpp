@@ -56,8 +56,8 @@ PortableKernel select_portable_decode(const SiteCall& call, const DeviceInfo& in
   for (int outputs = kPortableMinTile; outputs <= kPortableMaxTile; outputs += 16) {
     const int64_t items = num_tiles(call, outputs) * splits;
     const uint32_t box = uint32_t(outputs + rows) * kPortableRowBytes;
-    const int boxes =
-        std::min(static_cast<int>(limit / (box * kPortableStages)), kPortableMaxBoxes);
+    const auto stages = static_cast<uint32_t>(portable_stages(rows));
+    const int boxes = std::min(static_cast<int>(limit / (box * stages)), kPortableMaxBoxes);
     // What a block streams: its rows of weights, and x, which comes from the L2 cache.
     constexpr int kItemCost = 16;
     const int64_t cost =
@@ -69,7 +69,7 @@ PortableKernel select_portable_decode(const SiteCall& call, const DeviceInfo& in
             .num_splits = splits,
             .num_blocks = static_cast<int>(std::min<int64_t>(items, info.num_sms)),
             .stage_boxes = boxes,
-            .shared_bytes = uint32_t(boxes) * kPortableStages * box};
+            .shared_bytes = uint32_t(boxes) * stages * box};
   }
   return best;
 }
