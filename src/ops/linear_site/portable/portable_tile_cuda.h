@@ -79,7 +79,7 @@ class RowLoader {
     const int chunk = feature + static_cast<int>(threadIdx.x) % 8 * 8;
     const int bytes = max(0, min(16, 2 * (in_features - chunk)));
 #pragma unroll 1
-    for (int i = 0; 32 * i < num_; ++i) {
+    for (int i = 0; i < kMax && 32 * i < num_; ++i) {
       copy_async_16(to + i * kStride, bytes > 0 ? from + i * step_ : from_, bytes);
     }
   }
