@@ -19,7 +19,7 @@
 namespace heddle::lora_bench {
 namespace {
 
-constexpr int kLayers = 32, kQuickLayers = 8, kMaxRows = 64;
+constexpr int kLayers = 32, kQuickLayers = 8, kMaxRows = 128;
 constexpr const Site* kSites[] = {&kQkv, &kO, &kGateUp, &kDown};  // of a layer, in order
 constexpr WeightType kTypes[] = {WeightType::kQ4_0, WeightType::kQ4K,  WeightType::kQ4_1,
                                  WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kQ5K,
@@ -117,7 +117,7 @@ void run(Bench& bench) {
   for (const WeightType type : kTypes) {
     Step step(bench, type);
     step.time_reads();
-    for (const int64_t rows : {1, 8, 16, 32, 64}) step.time_rows(rows);
+    for (const int64_t rows : {1, 8, 16, 32, 64, 128}) step.time_rows(rows);
   }
 }
 

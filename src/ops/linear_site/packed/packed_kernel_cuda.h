@@ -10,6 +10,7 @@
 #include "ops/linear_site/packed/codes_cuda.h"
 #include "ops/linear_site/packed/packed_params.h"
 #include "ops/linear_site/packed/packed_shape.h"
+#include "ops/linear_site/packed/packed_store_cuda.h"
 
 namespace heddle::cuda::linear_site {
 
@@ -23,19 +24,6 @@ namespace heddle::cuda::linear_site {
 // Codes are exact as operands, so weights are not rounded. A minimum is multiplied by the sum of
 // the 32 features of x, both as bf16 that are all of them. The order of a sum depends on the shapes
 // of the launch's weights alone.
-
-/// A tile: which slice it is of, and its first output there.
-struct PackedTile {
-  int slice = 0, first_output;
-
-  __device__ PackedTile(const PackedParams& p, int tile, int tile_outputs) {
-#pragma unroll
-    for (int s = 0; s < kMaxPackedSlices - 1; ++s) {
-      slice += s < p.num_slices - 1 && tile >= p.slices[s].end_tile;
-    }
-    first_output = (tile - (slice == 0 ? 0 : p.slices[slice - 1].end_tile)) * tile_outputs;
-  }
-};
 
 /// What a block does for up to kRowTiles tiles of 8 rows.
 template <WeightType kType, class T, int kRowTiles>
@@ -386,7 +374,7 @@ class PackedBlock {
       const int output = tile_.first_output + column;
       // Nothing is requested that is not stored: what is stored has come before the block leaves.
       if (output >= p_.slices[tile_.slice].width) continue;
-      store(row, output, has_cluster ? sum_of_cluster(own) : *own);
+      store_packed<T>(p_, tile_.slice, row, output, has_cluster ? sum_of_cluster(own) : *own);
     }
     if (has_cluster) {  // the others still read this block's sums
       leave_cluster();
@@ -409,35 +397,6 @@ class PackedBlock {
       }
     }
     return v;
-  }
-
-  __device__ void store(int row, int output, const float4& of) const {
-    const PackedSlice& slice = p_.slices[tile_.slice];
-    const int num = min(4, slice.width - output);
-    float v[4] = {of.x, of.y, of.z, of.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (slice.bias != nullptr && i < num)
-        v[i] += widen(static_cast<const T*>(slice.bias)[output + i]);
-    }
-    const int64_t at = row * slice.y_stride + output;
-    if (p_.y_dtype == DType::kFloat32) {
-      auto* const y = static_cast<float*>(slice.y) + at;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (i < num) y[i] = v[i];
-      }
-      return;
-    }
-    auto* const y = static_cast<T*>(slice.y) + at;
-    if (num == 4 && reinterpret_cast<uintptr_t>(y) % 8 == 0) {
-      *reinterpret_cast<uint2*>(y) = {narrow_two<T>({v[0], v[1]}), narrow_two<T>({v[2], v[3]})};
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (i < num) y[i] = narrow<T>(v[i]);
-    }
   }
 
   const PackedParams& p_;

@@ -6,6 +6,7 @@
 #include "cuda/shared_memory.h"
 
 #include "core/math.h"
+#include "ops/linear_site/packed/packed_formats.h"
 #include "ops/linear_site/packed/packed_kernel_cuda.h"
 #include "ops/linear_site/packed/packed_params.h"
 #include "ops/linear_site/packed/packed_shape.h"
@@ -52,17 +53,7 @@ void launch_packed_format(const ExecContext& ctx, PackedParams p) {
 
 template <class T>
 void launch_packed_rows(const ExecContext& ctx, const PackedParams& p, WeightType type) {
-  switch (type) {
-    case WeightType::kQ8_0: return launch_packed_format<WeightType::kQ8_0, T>(ctx, p);
-    case WeightType::kQ4_0: return launch_packed_format<WeightType::kQ4_0, T>(ctx, p);
-    case WeightType::kQ4_1: return launch_packed_format<WeightType::kQ4_1, T>(ctx, p);
-    case WeightType::kQ5_0: return launch_packed_format<WeightType::kQ5_0, T>(ctx, p);
-    case WeightType::kQ5_1: return launch_packed_format<WeightType::kQ5_1, T>(ctx, p);
-    case WeightType::kQ4K: return launch_packed_format<WeightType::kQ4K, T>(ctx, p);
-    case WeightType::kQ5K: return launch_packed_format<WeightType::kQ5K, T>(ctx, p);
-    case WeightType::kQ6K: return launch_packed_format<WeightType::kQ6K, T>(ctx, p);
-    default: return;  // linear_site takes no dense type packed
-  }
+  for_packed_format(type, [&]<WeightType kType>() { launch_packed_format<kType, T>(ctx, p); });
 }
 
 }  // namespace heddle::cuda::linear_site

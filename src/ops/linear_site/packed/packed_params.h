@@ -22,7 +22,7 @@ struct PackedSlice {
   int32_t end_tile;  // tiles of this slice and those before
 };
 
-/// One launch: up to 32 rows, and up to four slices whose weights have one format.
+/// One launch: some rows, and up to four slices whose weights have one format.
 struct PackedParams {
   PackedSlice slices[kMaxPackedSlices];
   const void* x;     // rows that begin at 16 bytes
@@ -38,5 +38,8 @@ struct PackedParams {
 /// Multiplies all rows, some at a time; sets what depends on the format.
 template <class T>
 void launch_packed(const ExecContext& ctx, PackedParams p, WeightType type);
+/// The same on compute capability 9.0, all rows in one launch.
+template <class T>
+void launch_packed_sm90(const ExecContext& ctx, const PackedParams& p, WeightType type);
 
 }  // namespace heddle::cuda::linear_site

@@ -43,6 +43,7 @@ void run_launch(const ExecContext& ctx, std::span<const LinearSlice> slices,
   }
   const WeightType type = slices[0].packed.type;
   log_choice("linear_site", type);
+  if (ctx.info.compute_capability == 90) return launch_packed_sm90<T>(ctx, p, type);
   launch_packed<T>(ctx, p, type);
 }
 
