@@ -16,6 +16,10 @@ inline constexpr int kMaxPartRows = 64;   // of a block
 inline constexpr int kMaxParts = 8;       // of the features of an output
 inline constexpr int kPartStepFeatures = 32;
 
+/// Whether that kernel takes weights of a format. Q6_K has a scale for each product of 16 features,
+/// and was ten times slower there than in the kernel of other chips.
+[[nodiscard]] constexpr bool has_packed_tiles(WeightType type) { return type != WeightType::kQ6K; }
+
 /// A warp's stages of weights of a format.
 struct StageShape {
   constexpr explicit StageShape(WeightType type) {

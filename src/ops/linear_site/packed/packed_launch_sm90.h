@@ -34,7 +34,9 @@ void launch_tiles(const ExecContext& ctx, const PackedParams& all) {
 
 template <class T>
 void launch_packed_tiles(const ExecContext& ctx, const PackedParams& p, WeightType type) {
-  for_packed_format(type, [&]<WeightType kType>() { launch_tiles<kType, T>(ctx, p); });
+  for_packed_format(type, [&]<WeightType kType>() {
+    if constexpr (has_packed_tiles(kType)) launch_tiles<kType, T>(ctx, p);
+  });
 }
 
 }  // namespace heddle::cuda::linear_site

@@ -5,6 +5,7 @@
 #include "core/kernel_log.h"
 #include "ops/linear/unpack/unpack_kernels.h"
 #include "ops/linear_site/call/site_slices.h"
+#include "ops/linear_site/packed/packed_division.h"
 #include "ops/linear_site/packed/packed_params.h"
 #include "ops/linear_site/packed/run_packed.h"
 
@@ -43,7 +44,9 @@ void run_launch(const ExecContext& ctx, std::span<const LinearSlice> slices,
   }
   const WeightType type = slices[0].packed.type;
   log_choice("linear_site", type);
-  if (ctx.info.compute_capability == 90) return launch_packed_sm90<T>(ctx, p, type);
+  if (ctx.info.compute_capability == 90 && has_packed_tiles(type)) {
+    return launch_packed_sm90<T>(ctx, p, type);
+  }
   launch_packed<T>(ctx, p, type);
 }
 
