@@ -24,7 +24,7 @@ class String(Structure):
 
 class Options(Structure):
     _fields_ = [("device", String)] + [(name, c_int32) for name in ("max_batch", "num_threads", "page_size", "prefill_chunk")] + [
-        ("max_context", c_int64), ("kv_memory", c_int64), ("prefix_cache", c_bool), ("kv_host_memory", c_int64), ("kv_cache_dir", String), ("kv_disk_memory", c_int64), ("kv_disk_salted", c_bool), ("admit", String), ("fairness", String), ("kv_type", String), ("weights", String), ("adapter_dir", String),
+        ("max_context", c_int64), ("kv_memory", c_int64), ("prefix_cache", c_bool), ("kv_host_memory", c_int64), ("kv_cache_dir", String), ("kv_disk_memory", c_int64), ("kv_disk_salted", c_bool), ("admit", String), ("fairness", String), ("kv_type", String), ("weights", String), ("activations", String), ("adapter_dir", String),
         ("adapter_memory", c_int64), ("adapter_host_memory", c_int64), ("max_batch_adapters", c_int64),
         ("max_batch_adapter_bytes", c_int64), ("generation_config", String), ("on_load", c_void_p), ("user_data", c_void_p),
         ("strict", c_bool), ("on_warning", c_void_p)]

@@ -300,6 +300,7 @@ class WrongInput(Case):
             self.refused("generate", f"--kv-memory={wrong}", "Hi", says=[f"--kv-memory {wrong}", "auto", "8G"])
         self.refused("generate", "--kv-memory", "100K", "Hi", says=["kv_memory is 102400", "page of 16 tokens", "737280"])
         self.refused("generate", "--weights", "q3", "Hi", says=["weights is 'q3', expected one of q8_0, q5_1, q5_0, q4_1, q4_0, f16, bf16"])
+        self.refused("generate", "--activations", "int4", "Hi", says=["activations is 'int4', expected f32 or int8"])
         self.refused("generate", "--kv-type", "f64", "Hi", says=["kv_type is 'f64', expected one of f32, f16, bf16, fp8"])
         self.refused("generate", "--weights", "", "Hi", says=["--weights", "is empty"])
         for option in ("--use", "--model", "--adapters", "--weights", "--seed"):  # of a variable of the shell that was not set

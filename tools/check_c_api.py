@@ -23,7 +23,7 @@ OVERLOADS = {
 
 # What only the engine uses so far; docs/c_interface.md says so.
 NOT_IN_C = {"add", "scale", "soft_cap", "round_to", "sum_rows", "take_drawn_tokens", "mask_logits", "quantize", "can_quantize", "check_rope_params", "yarn_attention_factor",
-            "linear_with_adapters", "apply_affines", "replace_rows", "add_low_rank_rows", "divide_by_lengths", "linear_at"}
+            "linear_with_adapters", "linear_workspace_bytes", "apply_affines", "replace_rows", "add_low_rank_rows", "divide_by_lengths", "linear_at"}
 
 # Functions of heddle::Engine and fields of its structs under other names in C, and those that C does without: the thread of a C engine
 # steps by itself, and the sentence of ended_by is the error of every completion.

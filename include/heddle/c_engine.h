@@ -15,8 +15,7 @@
  *   C++ exception ever leaves. A request that cannot run is submitted too, and ends with an
  *   error of its own: its last event has the sentence and the code.
  * - Options and requests are structs with an init function that gives every field its default; call
- *   it before you set fields. A struct changes only with HEDDLE_ENGINE_ABI_VERSION, and so does the
- *   number in the library's file name.
+ *   it first. A struct and the number in the library's file name change with that of the ABI.
  *
  * Threads. All functions of one engine may be called from any threads, also at the same time, but
  * for heddle_engine_destroy: when it is called, no other call of the engine may be running, and
@@ -43,7 +42,7 @@ extern "C" {
 
 /* ---- Version, errors ------------------------------------------------------------------------- */
 
-#define HEDDLE_ENGINE_ABI_VERSION 12
+#define HEDDLE_ENGINE_ABI_VERSION 13
 
 /* HEDDLE_ENGINE_ABI_VERSION of the loaded library; it fits this header when both are equal. */
 int32_t heddle_engine_abi_version(void);
@@ -82,6 +81,7 @@ typedef struct heddle_engine_options {
   heddle_string fairness;     /* {NULL, 0}: "off"; "adapter", "tenant": who shares the engine */
   heddle_string kv_type;      /* {NULL, 0}: "f32", on a GPU as activations; "f16", "bf16", "fp8" */
   heddle_string weights;      /* {NULL, 0}: as they are stored; "q8_0", ...: packed when loaded */
+  heddle_string activations;  /* {NULL, 0}: "f32"; "int8": products round what they read, CPU */
   /* {NULL, 0}: none; a folder of adapters that are found by name when a request first names them */
   heddle_string adapter_dir;
   int64_t adapter_memory; /* 0: with adapter_dir a quarter of what is available, else no limit */

@@ -67,6 +67,8 @@ class LLM(AdapterCalls, TextCalls, ValueCalls):
             or "f16" or "bf16" in half the memory, or "fp8" in a little over a quarter; on a GPU the
             type of the model's activations (empty), or "fp8".
         weights: "q8_0" or another type packs the model when it is loaded (docs/models.md).
+        activations: What products with the model's matrices take on the CPU: "f32" (empty), or
+            "int8", which rounds them for matrices in block formats (docs/int8_activations.md).
         adapter_dir: A folder of adapters that are found by name when a prompt first names them
             (docs/adapters.md); None: only those of `adapters` exist.
         adapter_memory: Bytes of the weights of all adapters; those of `adapter_dir` make room for
@@ -109,6 +111,7 @@ class LLM(AdapterCalls, TextCalls, ValueCalls):
         fairness: str = "off",
         kv_type: str = "",
         weights: str = "",
+        activations: str = "",
         adapter_dir: str | os.PathLike[str] | None = None,
         adapter_memory: int = 0,
         adapter_host_memory: int = 0,
@@ -144,6 +147,7 @@ class LLM(AdapterCalls, TextCalls, ValueCalls):
                 fairness,
                 kv_type,
                 weights,
+                activations,
                 "" if adapter_dir is None else os.fspath(adapter_dir),
                 adapter_memory,
                 adapter_host_memory,

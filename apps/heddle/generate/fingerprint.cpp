@@ -102,6 +102,7 @@ Fingerprint::Fingerprint(const GenerateOptions& options,
       adapter_dir_(options.model.engine.adapter_dir) {
   const std::string& weights = options.model.engine.weights;
   if (!weights.empty()) model_ += " in " + weights;
+  if (options.model.engine.activations == "int8") model_ += " with activations in int8";
   const auto& [kv_type, device] =
       std::tie(options.model.engine.kv_type, options.model.engine.device);
   if (!kv_type.empty() && kv_type != "f32") model_ += " with a cache in " + kv_type;

@@ -197,7 +197,7 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--kv-host-memory", "auto"}, {"--kv-type", "auto"},           {"--admit", "now"},
       {"--device", "auto"},         {"--generation-config", "auto"}, {"--host", serve.host},
       {"--input", "auto"},          {"--tool-strict-level", "auto"}, {"--revision", "main"},
-      {"--fairness", "off"}};
+      {"--fairness", "off"},        {"--activations", "auto"}};
   std::map<std::string, int> seen;
   for (const CommandText& command : program_.commands) {
     for (const OptionText& option : command.options) {

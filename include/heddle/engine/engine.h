@@ -79,6 +79,12 @@ struct EngineOptions {
   /// loaded: "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "f16" or "bf16"; empty: as they are stored.
   /// Those in block formats stay, and those whose rows are no multiple of the block of 32.
   std::string weights{};
+  /// What products with the model's matrices take on the CPU: "f32" (empty), or "int8": those of
+  /// matrices in block formats ("q8_0", "q4_0", ... but not f32, f16 and bf16) round what they read
+  /// to 8 bits for each token and block of 32 features, and sum integers (LinearActivations; fast
+  /// where the processor has AVX-512 VNNI). Adapters, attention and norms stay in f32. An error on
+  /// a GPU, and where no matrix has such a format.
+  std::string activations{};
   /// A folder of adapters that are found by name when a request first names them, each a folder as
   /// PEFT saves it or a GGUF file of llama.cpp ("NAME.gguf"); empty: none (docs/adapters.md). It is
   /// not listed: how many there are does not matter.

@@ -72,13 +72,32 @@ void pack_rows(const ExecContext& ctx, std::span<std::byte> packed, WeightType t
                int64_t out_features, int64_t in_features, int64_t first_row, int64_t num_rows,
                std::span<const std::byte> stored);
 
+/// In what a product takes x.
+enum class LinearActivations : uint8_t {
+  kFloat32,
+  /// Where the weight is in a block format, x rounded to 8 bits, for each row and block of 32:
+  /// d = max |x| / 127 and q = round(x (1 / d)), halves to even, all in f32; where d is below
+  /// 2^-126, zeros; where an x is not finite, d is NaN. With S = sum_k c_k q_k of the block (of
+  /// Q6_K, of 16 weights), exact, c_k the weight's code less its offset, block by block from zero
+  ///   y = fma(f32(S) d, the weights' scale, y)
+  ///   y = fma(the weights' minimum, d sum_k q_k, y)     of formats with a minimum
+  /// the bits of which depend on no instruction set that has a fused multiply-add. Dense weights
+  /// take x in f32.
+  kInt8,
+};
+
 /// y[t][o] = sum_k W[o][k] x[t][k], k ascending, one fused multiply-add each, from zero
 ///   y [num_tokens, out_features] f32; x [num_tokens, in_features] f32; last axes without gaps,
 ///   rows of any stride
 /// W[o][k] is the exact f32 value of the stored weight, so y has the bits of that loop over the
 /// dequantised matrix, for any number of rows and threads and on every instruction set that has a
 /// fused multiply-add (on one without, the product is rounded before the sum). Allocates nothing.
-void linear(const ExecContext& ctx, TensorView y, ConstTensorView x, const PackedWeight& weight);
+/// Other activations than f32 need linear_workspace_bytes of workspace.
+void linear(const ExecContext& ctx, TensorView y, ConstTensorView x, const PackedWeight& weight,
+            LinearActivations activations = LinearActivations::kFloat32);
+/// Of a call with up to num_tokens rows.
+[[nodiscard]] size_t linear_workspace_bytes(int64_t num_tokens, int64_t in_features,
+                                            LinearActivations activations);
 
 /// One product of several that share x, with a bias: y[t][o] = f32(sum of linear + bias[o]).
 struct LinearOutput {
@@ -88,7 +107,8 @@ struct LinearOutput {
 };
 /// linear for each output, in one parallel section: the same bits as one call after the other. A
 /// bias is added to the finished sum, in one rounding; it must not overlap y.
-void linear(const ExecContext& ctx, std::span<const LinearOutput> outputs, ConstTensorView x);
+void linear(const ExecContext& ctx, std::span<const LinearOutput> outputs, ConstTensorView x,
+            LinearActivations activations = LinearActivations::kFloat32);
 
 /// y[t] = T(row token_ids[t] of the weight), exact in f32, rounded once to f16 or bf16
 ///   y [num_tokens, in_features] f32|f16|bf16; ids i32|i64

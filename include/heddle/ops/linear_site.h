@@ -81,11 +81,13 @@ void linear_site(const ExecContext& ctx, std::span<const LinearSlice> slices, Co
 /// `linear` of the outputs, at most 16, and lora_apply to them: the same bits, on the CPU. Up to
 /// 256 rows, where the batch has no pairs, are one parallel section, in which the adapters' weights
 /// come from memory while the products run. Needs the workspace of lora_apply, or with pairs
-/// lora_pairs_workspace_bytes; errors are those of both. Adds to adapter_seconds, where given, the
-/// time that the adapters took: that of all threads, by their number.
+/// lora_pairs_workspace_bytes, and that of linear; errors are of both. Adapters take x in f32.
+/// Adds to adapter_seconds, where given, the time that they took: that of all threads, by their
+/// number.
 void linear_with_adapters(const ExecContext& ctx, std::span<const LinearOutput> outputs,
                           ConstTensorView x, const LinearAdapters& adapters,
-                          double* adapter_seconds = nullptr);
+                          double* adapter_seconds = nullptr,
+                          LinearActivations activations = LinearActivations::kFloat32);
 
 /// Upper bound for calls of linear_site of up to num_tokens rows. out_features: of all slices
 /// together; max_rank: of the tables, 0 without adapters; max_pairs as in the batch, 0 where it has

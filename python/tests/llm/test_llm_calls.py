@@ -173,3 +173,12 @@ def test_the_prompt_of_an_answer(llm: heddle.LLM) -> None:
     with llm.stream("Hi", max_tokens=1) as stream:
         list(stream)
     assert stream.answer is not None and stream.answer.prompt == "Hi"
+
+
+def test_activations_in_int8_are_near_those_in_f32(model: str, llm: heddle.LLM) -> None:
+    want = llm.generate(PROMPT, max_tokens=1)
+    with heddle.LLM(model, activations="int8") as rounded:
+        answer = rounded.generate(PROMPT, max_tokens=1)
+    assert answer.logprobs != want.logprobs and answer.text == want.text
+    with pytest.raises(ValueError, match="activations is 'fp8', expected f32 or int8"):
+        heddle.LLM(model, activations="fp8")

@@ -182,6 +182,7 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
       .fairness = string_of("options.fairness", given.fairness, kMaxName),
       .kv_type = string_of("options.kv_type", given.kv_type, kMaxName),
       .weights = string_of("options.weights", given.weights, kMaxName),
+      .activations = string_of("options.activations", given.activations, kMaxName),
       .adapter_memory = given.adapter_memory,
       .adapter_host_memory = given.adapter_host_memory,
       .max_batch_adapters = given.max_batch_adapters,

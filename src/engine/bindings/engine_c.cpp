@@ -197,6 +197,7 @@ void heddle_engine_options_init(heddle_engine_options* options) {
               .fairness = {nullptr, 0},
               .kv_type = {nullptr, 0},
               .weights = {nullptr, 0},
+              .activations = {nullptr, 0},
               .adapter_dir = {nullptr, 0},
               .adapter_memory = defaults.adapter_memory,
               .adapter_host_memory = defaults.adapter_host_memory,

@@ -107,10 +107,10 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
                          int64_t max_context, int64_t kv_memory, bool prefix_cache,
                          int64_t kv_host_memory, std::string kv_cache_dir, int64_t kv_disk_memory,
                          bool kv_disk_salted, std::string admit, std::string fairness,
-                         std::string kv_type, std::string weights, std::string adapter_dir,
-                         int64_t adapter_memory, int64_t adapter_host_memory,
-                         int64_t max_batch_adapters, int64_t max_batch_adapter_bytes,
-                         std::string generation_config) {
+                         std::string kv_type, std::string weights, std::string activations,
+                         std::string adapter_dir, int64_t adapter_memory,
+                         int64_t adapter_host_memory, int64_t max_batch_adapters,
+                         int64_t max_batch_adapter_bytes, std::string generation_config) {
   return {.model_path = std::move(model),
           .device = std::move(device),
           .max_batch = narrowed("max_batch", max_batch),
@@ -128,6 +128,7 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
           .fairness = std::move(fairness),
           .kv_type = std::move(kv_type),
           .weights = std::move(weights),
+          .activations = std::move(activations),
           .adapter_dir = std::move(adapter_dir),
           .adapter_memory = adapter_memory,
           .adapter_host_memory = adapter_host_memory,
@@ -270,26 +271,26 @@ void bind_engine(nb::module_& m) {
              int64_t num_threads, int64_t page_size, int64_t prefill_chunk, int64_t max_context,
              int64_t kv_memory, bool prefix_cache, int64_t kv_host_memory, std::string kv_cache_dir,
              int64_t kv_disk_memory, bool kv_disk_salted, std::string admit, std::string fairness,
-             std::string kv_type, std::string weights, std::string adapter_dir,
-             int64_t adapter_memory, int64_t adapter_host_memory, int64_t max_batch_adapters,
-             int64_t max_batch_adapter_bytes, std::string generation_config,
-             const nb::object& on_load) {
+             std::string kv_type, std::string weights, std::string activations,
+             std::string adapter_dir, int64_t adapter_memory, int64_t adapter_host_memory,
+             int64_t max_batch_adapters, int64_t max_batch_adapter_bytes,
+             std::string generation_config, const nb::object& on_load) {
             load(self,
                  options_of(std::move(model), std::move(device), max_batch, num_threads, page_size,
                             prefill_chunk, max_context, kv_memory, prefix_cache, kv_host_memory,
                             std::move(kv_cache_dir), kv_disk_memory, kv_disk_salted,
                             std::move(admit), std::move(fairness), std::move(kv_type),
-                            std::move(weights), std::move(adapter_dir), adapter_memory,
-                            adapter_host_memory, max_batch_adapters, max_batch_adapter_bytes,
-                            std::move(generation_config)),
+                            std::move(weights), std::move(activations), std::move(adapter_dir),
+                            adapter_memory, adapter_host_memory, max_batch_adapters,
+                            max_batch_adapter_bytes, std::move(generation_config)),
                  on_load);
           },
           "model"_a, "device"_a, "max_batch"_a, "num_threads"_a, "page_size"_a, "prefill_chunk"_a,
           "max_context"_a, "kv_memory"_a, "prefix_cache"_a, "kv_host_memory"_a, "kv_cache_dir"_a,
           "kv_disk_memory"_a, "kv_disk_salted"_a, "admit"_a, "fairness"_a, "kv_type"_a, "weights"_a,
-          "adapter_dir"_a = "", "adapter_memory"_a = 0, "adapter_host_memory"_a = 0,
-          "max_batch_adapters"_a = 0, "max_batch_adapter_bytes"_a = 0, "generation_config"_a = "",
-          "on_load"_a = nb::none())
+          "activations"_a = "", "adapter_dir"_a = "", "adapter_memory"_a = 0,
+          "adapter_host_memory"_a = 0, "max_batch_adapters"_a = 0, "max_batch_adapter_bytes"_a = 0,
+          "generation_config"_a = "", "on_load"_a = nb::none())
       .def("close", &PythonEngine::close)
       .def(
           "submit",

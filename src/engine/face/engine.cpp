@@ -73,6 +73,12 @@ void Engine::State::fill_info() {
   info.load_seconds = runner.model().weights().load_seconds;
   info.device_name = device_name(device_of(options));
   info.activations = heddle::name(runner.model().weights().activations);
+  const model::DecoderWeights& weights = runner.model().weights();
+  if (weights.product_activations == LinearActivations::kInt8) {
+    info.notes.push_back("activations is int8: products with " + std::to_string(weights.num_int8) +
+                         " of " + std::to_string(weights.num_matrices) +
+                         " matrices, those in block formats, round what they read to 8 bits");
+  }
   describe_weights(info, options, runner.model().weights().quantization);
 }
 

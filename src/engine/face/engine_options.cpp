@@ -148,6 +148,11 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
     options.kv_type = heddle::name(DType::kFloat32);
   }
   if (!options.kv_type.empty()) static_cast<void>(kv_type_of(options.kv_type));
+  HEDDLE_CHECK(!on_gpu || options.activations.empty(), "activations is ",
+               files::quote(options.activations),
+               ", but a GPU has no such choice; device cpu "
+               "(--device cpu) does");
+  if (options.activations.empty() && !on_gpu) options.activations = "f32";
   if (options.num_threads == 0) {
     const auto num_processors = int64_t{std::thread::hardware_concurrency()};
     options.num_threads = static_cast<int>(std::clamp<int64_t>(num_processors, 1, kMaxThreads));

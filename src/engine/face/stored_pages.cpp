@@ -38,6 +38,7 @@ std::unique_ptr<PageStore> open_page_store(const EngineOptions& options,
   identity.add("processor", name_of_processor(runner.exec()));
   identity.add("model", text_of(model::digest_of_files(runner.exec(), files.file_paths())));
   identity.add("weights", options.weights);
+  identity.add("activations", options.activations);
   identity.add("kv_type", kv_type_name(runner.kv_dtype()));
   return std::make_unique<PageStore>(PageStoreOptions{.dir = options.kv_cache_dir,
                                                       .max_bytes = options.kv_disk_memory,

@@ -31,6 +31,10 @@ WeightType weight_type_of(const std::string& name) {
 model::LoadOptions load_options_of(const EngineOptions& options) {
   model::LoadOptions load{.on_load = options.on_load};
   if (!options.weights.empty()) load.weights = weight_type_of(options.weights);
+  HEDDLE_CHECK(
+      options.activations.empty() || options.activations == "f32" || options.activations == "int8",
+      "activations is ", files::quote(options.activations), ", expected f32 or int8");
+  if (options.activations == "int8") load.product_activations = LinearActivations::kInt8;
   return load;
 }
 

@@ -74,6 +74,42 @@ TEST(PackedWeights, GiveTheLogitsOfAModelWithTheirValues) {
   }
 }
 
+/// EngineOptions::activations: near the reference but not f32's bits, and the same bits for chunks,
+/// threads and a batch.
+TEST(PackedWeights, TakeActivationsInInt8) {
+  if (!testing::is_on_cpu()) GTEST_SKIP() << "a GPU has no such choice";
+  const testing::TinyModel file(model::random_llama(whole_blocks(), true));
+  const Request request = testing::request_of(testing::random_tokens(20));
+  for (const char* type : {"q8_0", "q4_0", "q5_1"}) {
+    EngineOptions options;
+    options.weights = type;
+    const std::vector<float> f32 = file.engine(options).prompt_logits(request);
+    options.activations = "int8";
+    Engine engine = file.engine(options);
+    const std::vector<float> int8 = engine.prompt_logits(request);
+    EXPECT_EQ(engine.options().activations, "int8");
+    const std::vector<double> want(f32.begin(), f32.end());
+    const double error = testing::relative_error<float>(int8, want);
+    EXPECT_GT(error, 1e-5) << type;
+    EXPECT_LT(error, 0.05) << type;
+    options.prefill_chunk = 3;
+    options.num_threads = 3;
+    EXPECT_EQ(file.engine(options).prompt_logits(request), int8) << type;
+  }
+}
+
+TEST(PackedWeights, RefuseActivationsThatNoMatrixTakes) {
+  const testing::TinyModel file(model::random_llama(whole_blocks(), true));
+  EngineOptions options;
+  options.activations = "int4";
+  testing::expect_invalid({"activations is 'int4', expected f32 or int8"},
+                          [&] { (void)file.engine(options); });
+  options.activations = "int8";
+  testing::expect_invalid(
+      {testing::is_on_cpu() ? "no matrix is in a block format" : "a GPU has no such choice"},
+      [&] { (void)file.engine(options); });
+}
+
 TEST(PackedWeights, AreNotAskedForByDefault) {
   const Engine engine = testing::TinyModel(model::random_llama(whole_blocks(), true)).engine();
   EXPECT_EQ(engine.model().weights, "");

@@ -128,9 +128,12 @@ size_t Decoder::workspace_bytes(Device device, const StepLimits& limits, int max
       widest_in = std::max(widest_in, block_.dims_of(site).in);
       max_slices = std::max(max_slices, site.count);
     }
-    return std::max(
+    const size_t lora_bytes = std::max(
         lora_apply_workspace_bytes(device, limits.num_tokens, widest_in, max_slices, max_rank),
         lora_pairs_workspace_bytes(device, limits.num_tokens, widest_in, 0, max_slices, max_rank));
+    const LinearActivations activations = weights_.product_activations;
+    return std::max(lora_bytes + linear_workspace_bytes(limits.num_tokens, widest_in, activations),
+                    linear_workspace_bytes(limits.num_logit_rows, c.hidden_size, activations));
   }
   size_t bytes =
       std::max(batch_decode_workspace_bytes(device, limits.num_seqs, c.num_q_heads, c.head_dim),

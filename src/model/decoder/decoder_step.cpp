@@ -82,10 +82,10 @@ void DecoderStep::run_site_on_cpu(int layer_idx, int site, Outputs y, const Tens
   const auto outputs = std::span(all_outputs).first(y.size());
   const LoraTables::Site& tables = lora.site(layer_idx, site);
   if (num_parts == 0 || !all_parts[0].any_adapter || tables.empty()) {
-    return linear(ctx, outputs, x);
+    return linear(ctx, outputs, x, weights.product_activations);
   }
   const LinearAdapters first{tables.front().a.view(), tables.front().b.view(), inputs.adapters};
-  linear_with_adapters(ctx, outputs, x, first, lora_seconds);
+  linear_with_adapters(ctx, outputs, x, first, lora_seconds, weights.product_activations);
   const AdapterTable* const affines =
       all_parts[0].any_affine ? lora.affines(layer_idx, site) : nullptr;
   if (tables.size() == 1 && affines == nullptr) return;

@@ -91,7 +91,8 @@ void head(const DecoderStep& s, const StepBatch& batch, const AdapterVocabularie
     return logits.narrow(0, begin, end - begin).narrow(1, 0, matrix.out_features);
   };
   for_runs(last.size(0), matrix_of, [&](int64_t begin, int64_t end, const Matrix* matrix) {
-    product(s.ctx, rows_of(begin, end, *matrix), last.narrow(0, begin, end - begin), *matrix);
+    product(s.ctx, rows_of(begin, end, *matrix), last.narrow(0, begin, end - begin), *matrix,
+            s.weights.product_activations);
   });
   for_runs(last.size(0), of, [&](int64_t begin, int64_t end, const Vocabulary& vocabulary) {
     if (vocabulary == Vocabulary{}) return;

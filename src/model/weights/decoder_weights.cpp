@@ -74,10 +74,27 @@ class Loader {
     if (options_.on_load) options_.on_load(total_bytes_, total_bytes_);
     if (quantizer_) weights_.quantization = quantizer_->result();
     weights_.read_bytes = done_bytes_;
+    weights_.product_activations = options_.product_activations;
+    if (options_.product_activations == LinearActivations::kInt8) count_int8();
     return std::move(weights_);
   }
 
  private:
+  /// How many matrices have products in int8; it is an error where none has.
+  void count_int8() {
+    const auto count = [this](const Matrix& matrix) {
+      ++weights_.num_matrices;
+      weights_.num_int8 += block_size(matrix.type) > 1;
+    };
+    for (const DecoderLayer& layer : weights_.layers) {
+      for (const SliceWeights& slice : layer.slices) count(slice.matrix);
+    }
+    count(weights_.output);
+    HEDDLE_CHECK(weights_.num_int8 > 0, source_.path(),
+                 ": activations is int8, but no matrix is in a block format; weights (--weights) "
+                 "q8_0 packs the model in one, activations f32 runs it as it is");
+  }
+
   [[nodiscard]] bool is_ignored(std::string_view name) const {
     return !names_.ignored_suffix.empty() && name.ends_with(names_.ignored_suffix);
   }

@@ -50,7 +50,9 @@ struct DecoderWeights {
   /// What products read and write: f32 on the CPU. On a GPU f16 where the model's matrices are
   /// stored in f16 or requested in f16, else bf16; all dense matrices are of it.
   DType activations = DType::kFloat32;
-  Matrix embedding;          // [vocab_size, hidden_size]
+  LinearActivations product_activations = LinearActivations::kFloat32;  // of matrices on the CPU
+  int64_t num_int8 = 0, num_matrices = 0;  // of all, those that take int8, where others may not
+  Matrix embedding;                        // [vocab_size, hidden_size]
   Matrix output;             // [vocab_size, hidden_size]; the embedding itself with a tied head
   DeviceTensor output_norm;  // [hidden_size] f32
   std::vector<RotationFactors> rotation_factors;  // by DecoderConfig::rotations; may be empty
@@ -66,6 +68,8 @@ struct LoadOptions {
   /// Matrices of dense types are packed in this one, all that RowQuantizer takes: slices of blocks,
   /// embedding and head. Norms and biases are f32 always.
   std::optional<WeightType> weights{};
+  /// What products with the matrices take; on the CPU. Refused where no matrix would do so.
+  LinearActivations product_activations = LinearActivations::kFloat32;
   /// Called from the loading thread after each piece: bytes of the tensors so far, and of all.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_load{};
 };

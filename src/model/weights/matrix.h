@@ -47,8 +47,8 @@ inline void embedding(const ExecContext& ctx, const TensorView& y, const ConstTe
 /// y = x W^T of few rows: y [num_tokens, out_features] f32, x [num_tokens, in_features] of the
 /// activations' dtype. On a GPU on the path of decode.
 inline void product(const ExecContext& ctx, const TensorView& y, const ConstTensorView& x,
-                    const Matrix& matrix) {
-  if (ctx.device.type == DeviceType::kCpu) return linear(ctx, y, x, matrix.packed());
+                    const Matrix& matrix, LinearActivations activations) {
+  if (ctx.device.type == DeviceType::kCpu) return linear(ctx, y, x, matrix.packed(), activations);
   const LinearSlice slice = matrix.slice(y);
   linear_site(ctx, {&slice, 1}, x, LinearPath::kDecode);
 }

@@ -42,7 +42,51 @@ void add_bias(const cpu::linear::LinearTask& task, const float* bias) {
   }
 }
 
+/// Features that a thread rounds at once, at least.
+constexpr int64_t kRoundedFeatures = 8192;
+
+template <class T>
+T* take(Workspace& workspace, int64_t rows, int64_t n) {
+  return workspace.take<T>(size_t(rows) * size_t(n)).data();
+}
+
 }  // namespace
+
+size_t linear_workspace_bytes(int64_t num_tokens, int64_t in_features,
+                              LinearActivations activations) {
+  if (activations == LinearActivations::kFloat32) return 0;
+  const auto bytes = [&]<class T>(T, int64_t n) {
+    return Workspace::bytes_for<T>(size_t(num_tokens) * size_t(n));
+  };
+  return bytes(int8_t{}, in_features) + bytes(float{}, in_features / cpu::kInt8Block) +
+         bytes(int32_t{}, in_features / cpu::kInt8Half);
+}
+
+LinearInput::LinearInput(const ExecContext& ctx, std::span<const LinearOutput> outputs,
+                         const ConstTensorView& x, LinearActivations activations)
+    : x_(x) {
+  const auto takes_int8 = [](const LinearOutput& o) { return !is_dense(o.weight.type); };
+  const int64_t rows = x.size(0), in = x.size(1);
+  if (activations != LinearActivations::kInt8 || rows == 0 || in == 0 ||
+      std::ranges::none_of(outputs, takes_int8)) {
+    return;
+  }
+  Workspace& workspace = require_workspace(ctx, "linear");
+  scope_.emplace(workspace);
+  rounded_ = {take<int8_t>(workspace, rows, in), take<float>(workspace, rows, in / cpu::kInt8Block),
+              take<int32_t>(workspace, rows, in / cpu::kInt8Half), in};
+  const int64_t at_once = std::max<int64_t>(1, kRoundedFeatures / in);
+  parallel_for(ctx, rows, at_once, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      cpu::linear::round_row(x.data<float>() + row * x.stride(0), rounded_.from(row));
+    }
+  });
+}
+
+std::optional<cpu::Int8Rows> LinearInput::rounded(WeightType type, int64_t row) const {
+  if (rounded_.codes == nullptr || is_dense(type)) return std::nullopt;
+  return rounded_.from(row);
+}
 
 int64_t num_steps(const LinearOutput& output, int64_t begin, int64_t end) {
   // Kernels for one row take all groups of a unit at once, those for more two or one of them.
@@ -50,10 +94,12 @@ int64_t num_steps(const LinearOutput& output, int64_t begin, int64_t end) {
   return (end - begin) * passes * (output.weight.in_features / block_size(output.weight.type));
 }
 
-void run_units(const LinearOutput& output, const ConstTensorView& x, int64_t begin, int64_t end,
+void run_units(const LinearOutput& output, const LinearInput& input, int64_t begin, int64_t end,
                cpu::FetchAhead* ahead) {
   const PackedWeight& weight = output.weight;
+  const ConstTensorView& x = input.x();
   const int64_t first = begin * kUnitOutputs, stride = group_bytes(weight.type, weight.in_features);
+  const bool is_rounded = input.rounded(weight.type, 0).has_value();
   cpu::linear::LinearTask task;
   task.type = weight.type;
   task.packed = reinterpret_cast<const uint8_t*>(weight.data) + begin * kUnitGroups * stride;
@@ -63,16 +109,21 @@ void run_units(const LinearOutput& output, const ConstTensorView& x, int64_t beg
   task.x_stride = x.stride(0);
   task.y_stride = output.y.stride(0);
   task.num_outputs = std::min(end * kUnitOutputs, weight.out_features) - first;
-  const int64_t rows = x.size(0),
-                row_bytes = std::max<int64_t>(weight.in_features, 1) * int64_t{sizeof(float)};
+  const int64_t rows = x.size(0), element_bytes = is_rounded ? 1 : int64_t{sizeof(float)},
+                row_bytes = std::max<int64_t>(weight.in_features, 1) * element_bytes;
   const int64_t row_block = std::max<int64_t>(kRowBlockBytes / row_bytes / 12 * 12, 48);
   for (int64_t row = 0; row < rows; row += row_block) {
     task.x = x.data<float>() + row * task.x_stride;
     task.y = output.y.data<float>() + row * task.y_stride + first;
     task.num_rows = std::min(row_block, rows - row);
-    const int code_bits = block_format(weight.type).code_bits;
-    (code_bits == 5 || code_bits == 6 ? cpu::linear::run_high_bits_task
-                                      : cpu::linear::run_linear_task)(task);
+    if (const auto rounded = input.rounded(weight.type, row)) {
+      task.int8_x = *rounded;
+      cpu::linear::run_int8_task(task);
+    } else {
+      const int code_bits = block_format(weight.type).code_bits;
+      (code_bits == 5 || code_bits == 6 ? cpu::linear::run_high_bits_task
+                                        : cpu::linear::run_linear_task)(task);
+    }
     if (output.bias) add_bias(task, output.bias.data<float>() + first);
   }
 }
@@ -97,17 +148,20 @@ int64_t units_per_item(const ExecContext& ctx, int64_t num_units) {
   return threads == 1 ? num_units : std::max<int64_t>(1, num_units / (threads * 4));
 }
 
-void linear(const ExecContext& ctx, TensorView y, ConstTensorView x, const PackedWeight& weight) {
+void linear(const ExecContext& ctx, TensorView y, ConstTensorView x, const PackedWeight& weight,
+            LinearActivations activations) {
   const LinearOutput output{y, weight};
-  linear(ctx, {&output, 1}, x);
+  linear(ctx, {&output, 1}, x, activations);
 }
 
-void linear(const ExecContext& ctx, std::span<const LinearOutput> outputs, ConstTensorView x) {
+void linear(const ExecContext& ctx, std::span<const LinearOutput> outputs, ConstTensorView x,
+            LinearActivations activations) {
   const int64_t units = check_linear(ctx, outputs, x);
+  const LinearInput input(ctx, outputs, x, activations);
   // The units of all outputs in a row, cut into chunks that the threads take as they come.
   parallel_for(ctx, units, units_per_item(ctx, units), [&](int64_t begin, int64_t end) {
     for_units(outputs, begin, end, [&](size_t i, int64_t first, int64_t last) {
-      run_units(outputs[i], x, first, last);
+      run_units(outputs[i], input, first, last);
     });
   });
 }

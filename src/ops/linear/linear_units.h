@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include "heddle/core/workspace.h"
 #include "heddle/ops/linear.h"
 
 #include "core/fetch_ahead.h"
 #include "core/math.h"
+#include "ops/linear/cpu/int8_rows.h"
 #include "ops/linear/format/packed_layout.h"
 
 namespace heddle {
@@ -27,9 +30,25 @@ int64_t check_linear(const ExecContext& ctx, std::span<const LinearOutput> outpu
 /// Units that a thread takes at once.
 int64_t units_per_item(const ExecContext& ctx, int64_t num_units);
 
+/// x as the products of a call read it, rounded once for all of them where some take it so.
+class LinearInput {
+ public:
+  LinearInput(const ExecContext& ctx, std::span<const LinearOutput> outputs,
+              const ConstTensorView& x, LinearActivations activations);
+
+  [[nodiscard]] const ConstTensorView& x() const { return x_; }
+  /// The rows from `row` on, for products with a weight of this type; absent: they take x.
+  [[nodiscard]] std::optional<cpu::Int8Rows> rounded(WeightType type, int64_t row) const;
+
+ private:
+  std::optional<Workspace::Scope> scope_;
+  cpu::Int8Rows rounded_;
+  const ConstTensorView& x_;
+};
+
 /// The products of units [begin, end) of one output, for all rows. `ahead`, if any, takes num_steps
 /// steps, or a few times as many.
-void run_units(const LinearOutput& output, const ConstTensorView& x, int64_t begin, int64_t end,
+void run_units(const LinearOutput& output, const LinearInput& input, int64_t begin, int64_t end,
                cpu::FetchAhead* ahead = nullptr);
 [[nodiscard]] int64_t num_steps(const LinearOutput& output, int64_t begin, int64_t end);
 

@@ -334,6 +334,10 @@ TEST_F(CEngine, WrongArgumentsAreNamed) {
   options.kv_type = c_string(unknown_type);
   expect_failure("kv_type is 'q8_0', expected one of f32, f16, bf16, fp8",
                  heddle_engine_create(&none, c_string(path), &options));
+  heddle_engine_options_init(&options);
+  options.activations = c_string(unknown_type);
+  expect_failure("activations is 'q8_0', expected f32 or int8",
+                 heddle_engine_create(&none, c_string(path), &options));
   expect_failure("adapter name \"first\" is given twice",
                  heddle_engine_add_adapter(engine, c_string("first"), c_string(second), false));
   expect_failure(

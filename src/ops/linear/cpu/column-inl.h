@@ -107,8 +107,32 @@ struct Column {
     return hn::Mul(scale[kField], q);
   }
 
+  /// The codes of the even (kOdd = 0) or odd weights of the run, four bytes a lane; those of 8 bits
+  /// are 128 more than they were.
+  template <int kOdd>
+  HWY_INLINE hn::Vec<U32> codes_of() const {
+    if constexpr (kBytes) {
+      return hn::Xor(bytes_of<kOdd>(), hn::Set(U32(), 0x80808080u));
+    } else if constexpr (kHighBits == 0) {
+      return hn::And(kOdd ? hn::ShiftRight<4>(part[0]) : part[0], hn::Set(U32(), 0x0f0f0f0fu));
+    } else {
+      return part[kOdd];
+    }
+  }
+
  private:
   const uint8_t* step_codes;
+
+  template <int kOdd>
+  HWY_INLINE hn::Vec<U32> bytes_of() const {
+    const hn::Rebind<uint8_t, F32> d8;
+    const auto byte = [&](int weight) {
+      return hn::PromoteTo(U32(), hn::LoadU(d8, step_codes + weight * PackedLayout::kGroup));
+    };
+    const auto low = hn::Or(byte(kOdd), hn::ShiftLeft<8>(byte(kOdd + 2)));
+    return hn::Or(low,
+                  hn::Or(hn::ShiftLeft<16>(byte(kOdd + 4)), hn::ShiftLeft<24>(byte(kOdd + 6))));
+  }
 
   static HWY_INLINE hn::Vec<U32> load_words(const uint8_t* p) {
     return hn::LoadU(U32(), reinterpret_cast<const uint32_t*>(p));

@@ -5,6 +5,7 @@
 #include "heddle/ops/linear.h"
 
 #include "core/fetch_ahead.h"
+#include "ops/linear/cpu/int8_rows.h"
 
 namespace heddle::cpu::linear {
 
@@ -20,6 +21,7 @@ struct LinearTask {
   int64_t y_stride = 0;
   int64_t num_rows = 0;
   int64_t num_outputs = 0;
+  Int8Rows int8_x{};            // x rounded to 8 bits, of run_int8_task, which does not read x
   FetchAhead* ahead = nullptr;  // takes a step with each block of weights, or of a panel's
 };
 
@@ -28,5 +30,9 @@ struct LinearTask {
 /// others: run_high_bits_task takes those, run_linear_task all others.
 void run_linear_task(const LinearTask& task);
 void run_high_bits_task(const LinearTask& task);
+/// A task of rows rounded to 8 bits, of any type that is not dense.
+void run_int8_task(const LinearTask& task);
+/// Rounds one row x [in_features], a multiple of kInt8Block, in the calling thread.
+void round_row(const float* x, const Int8Rows& row);
 
 }  // namespace heddle::cpu::linear

@@ -46,11 +46,11 @@ class AdapterTimer {
 /// thread prefetches those of the adapters that it needs after it.
 class Section {
  public:
-  Section(const ExecContext& ctx, std::span<const LinearOutput> outputs, const ConstTensorView& x,
+  Section(const ExecContext& ctx, std::span<const LinearOutput> outputs, const LinearInput& input,
           SiteProducts& products, int64_t num_units, AdapterTimer& timer)
       : ctx_(ctx),
         outputs_(outputs),
-        x_(x),
+        input_(input),
         products_(products),
         timer_(timer),
         num_units_(num_units),
@@ -109,7 +109,7 @@ class Section {
     });
     ahead.start(steps);
     for_units(outputs_, begin, end, [&](size_t i, int64_t first, int64_t last) {
-      run_units(outputs_[i], x_, first, last, &ahead);
+      run_units(outputs_[i], input_, first, last, &ahead);
     });
   }
 
@@ -134,7 +134,7 @@ class Section {
 
   const ExecContext& ctx_;
   std::span<const LinearOutput> outputs_;
-  const ConstTensorView& x_;
+  const LinearInput& input_;
   SiteProducts& products_;
   AdapterTimer& timer_;
   int64_t num_units_, part_units_, num_parts_;
@@ -147,7 +147,7 @@ class Section {
 
 void linear_with_adapters(const ExecContext& ctx, std::span<const LinearOutput> outputs,
                           ConstTensorView x, const LinearAdapters& adapters,
-                          double* adapter_seconds) {
+                          double* adapter_seconds, LinearActivations activations) {
   const auto& [a, b, batch] = adapters;
   HEDDLE_CHECK(outputs.size() <= size_t{kMaxSiteSlices}, "linear_with_adapters: ", outputs.size(),
                " outputs, expected at most ", size_t{kMaxSiteSlices});
@@ -169,9 +169,10 @@ void linear_with_adapters(const ExecContext& ctx, std::span<const LinearOutput> 
     const LoraSite site{.slices = slices, .input = x, .a = &a, .b = &b};
     SiteProducts products(workspace, site);
     products.open_window(batch, groups, 0);
-    Section(ctx, outputs, x, products, units, timer).run();
+    const LinearInput input(ctx, outputs, x, activations);
+    Section(ctx, outputs, input, products, units, timer).run();
   } else {
-    linear(ctx, outputs, x);
+    linear(ctx, outputs, x, activations);
     if (!is_one_section) timer.time([&] { lora_apply(ctx, slices, x, a, b, batch); });
   }
   if (adapter_seconds == nullptr) return;
