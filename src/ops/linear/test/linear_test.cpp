@@ -128,9 +128,9 @@ TEST_P(LinearTest, EqualsTheLoopForRaggedOutputs) {
 }
 
 TEST_P(LinearTest, EqualsTheLoopBeyondOneBlockOfRows) {
-  // Rows so long that the rows of one call do not fit the cache block of the product.
-  const int64_t in = block_size(GetParam()) * (4096 / block_size(GetParam()));
-  check(Case(GetParam(), 20, in, 50));
+  // Rows so long that a product takes no more than 192 of them at once.
+  const int64_t in = block_size(GetParam()) * (768 / block_size(GetParam()));
+  check(Case(GetParam(), 5, in, 200));
 }
 
 TEST_P(LinearTest, TakesNoTokensNoOutputsAndNoInputs) {
