@@ -256,7 +256,9 @@ HWY_INLINE void round_block(const float* HWY_RESTRICT x, int8_t* HWY_RESTRICT co
   const float most = hn::GetLane(hn::MaxOfLanes(d, largest));
   const float fault = hn::GetLane(hn::SumOfLanes(d, faults));
   const float step = most / 127.0f;
-  const bool is_zero = !(step >= 0x1p-126f);
+  // A block with a number that is not finite has codes of zero, too: its scale says so.
+  const bool is_zero = !(step >= 0x1p-126f) || fault != 0.0f;
+  const auto kept = hn::BitCast(d, hn::Set(d32, is_zero ? 0 : -1));
   const auto inverse = hn::Set(d, is_zero ? 0.0f : 1.0f / step);
   *scale = (is_zero ? 0.0f : step) + fault;
   alignas(64) int8_t plain[kInt8Block];
@@ -266,7 +268,7 @@ HWY_INLINE void round_block(const float* HWY_RESTRICT x, int8_t* HWY_RESTRICT co
     HWY_UNROLL(4)
     for (int i = 0; i < kHalf; ++i) {
       const int v = half * kHalf + i;
-      const auto code = hn::NearestInt(hn::Mul(values[v], inverse));
+      const auto code = hn::NearestInt(hn::And(hn::Mul(values[v], inverse), kept));
       const hn::Rebind<int8_t, F32> d8;
       hn::StoreU(hn::DemoteTo(d8, code), d8, plain + v * kLanes);
       sum = hn::Add(sum, code);
