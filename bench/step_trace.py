@@ -20,6 +20,7 @@ import random
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +59,7 @@ def called(name: str) -> str:
     return next((short for part, short in NAMES if part in name), "other")
 
 
-def traced(run: Any) -> list[Place]:
+def traced(run: Callable[[], object]) -> list[Place]:
     """The kernels of run(), in the order in which they end."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiler:
         run()

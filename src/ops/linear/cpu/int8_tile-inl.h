@@ -238,8 +238,8 @@ HWY_NOINLINE void run_int8(const LinearTask& t, bool vnni) {
   }
 }
 
-/// The largest of the magnitudes of a block divides 127 evenly. Where one is not finite, the scale
-/// is NaN; below the smallest normal scale the block is taken for zeros.
+/// Rounds a block of 32: the code of its largest magnitude is 127 or -127. Where a number is not
+/// finite, the scale is NaN; where the scale would be no normal number, the block is zeros.
 HWY_INLINE void round_block(const float* HWY_RESTRICT x, int8_t* HWY_RESTRICT codes, float* scale,
                             int32_t* sums) {
   constexpr int kVectors = kInt8Block / kLanes, kHalf = kVectors / 2;
