@@ -3,8 +3,8 @@
 #include "cuda/early_launch.h"
 #include "cuda/shared_memory.h"
 
-#include "ops/linear_site/decode/expand_kernel_sm90.h"
-#include "ops/linear_site/decode/shrink_kernel_sm90.h"
+#include "ops/linear_site/decode/expand_kernel_cuda.h"
+#include "ops/linear_site/decode/shrink_kernel_cuda.h"
 
 namespace heddle::cuda::linear_site {
 

@@ -8,7 +8,7 @@
 #include "cuda/sm90/warpgroup_registers_cuda.h"
 #include "cuda/sm90/wgmma_cuda.h"
 
-#include "ops/linear_site/decode/adapter_expand_sm90.h"
+#include "ops/linear_site/decode/adapter_expand_cuda.h"
 #include "ops/linear_site/decode/decode_params_cuda.h"
 #include "ops/linear_site/decode/finish_outputs_cuda.h"
 #include "ops/linear_site/decode/x_signal_cuda.h"

@@ -4,24 +4,10 @@
 
 #include "cuda/convert_cuda.h"
 
+#include "ops/linear_site/call/output_tile_cuda.h"
 #include "ops/linear_site/decode/decode_params_cuda.h"
 
 namespace heddle::cuda::linear_site {
-
-/// A tile: which slice it is of, and its first output there.
-struct Tile {
-  int slice = 0, first_output, width;
-
-  __device__ Tile(const DecodeParams& p, int tile, int tile_outputs) {
-#pragma unroll
-    for (int s = 0; s < kMaxSlices - 1; ++s) {
-      slice += s < p.num_slices - 1 && tile >= p.slices[s].end_tile;
-    }
-    const int begin = slice == 0 ? 0 : p.slices[slice - 1].end_tile;
-    first_output = (tile - begin) * tile_outputs;
-    width = min(tile_outputs, p.slices[slice].width - first_output);
-  }
-};
 
 /// y of some neighbouring outputs of a row: sum + bias + factor * delta, each in f32, rounded once.
 /// delta: null where the row has no adapter here.

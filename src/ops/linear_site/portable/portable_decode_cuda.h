@@ -80,7 +80,7 @@ class DecodeLoader {
 
  private:
   __device__ void find() {
-    const PortableTile tile(p_, at_.item / p_.num_splits, p_.tile_outputs);
+    const Tile tile(p_, at_.item / p_.num_splits, p_.tile_outputs);
     const PortableSlice& slice = p_.slices[tile.slice];
     weights_ = {slice.weight, slice.weight_stride, tile.first_output, tile.width};
   }
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kPortableThreads, 1)
         v[0] = total.x, v[1] = total.y, v[2] = total.z, v[3] = total.w;
       });
     }
-    const PortableTile tile(p, tile_index, p.tile_outputs);
+    const Tile tile(p, tile_index, p.tile_outputs);
     const PortableSlice& slice = p.slices[tile.slice];
     for_each([&](float(&v)[4], int, int tile_output, int row) {
 #pragma unroll

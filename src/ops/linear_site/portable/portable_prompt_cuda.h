@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ops/linear_site/portable/portable_tile_cuda.h"
-#include "ops/linear_site/prompt/prompt_adapters_sm90.h"
+#include "ops/linear_site/prompt/prompt_adapters_cuda.h"
 
 namespace heddle::cuda::linear_site {
 
@@ -61,7 +61,7 @@ class PromptLoader {
   __device__ void find() {
     if (!is_valid()) return;
     const PromptPlace place(p_, index_);
-    const PortableTile tile(p_, place.output_tile, kOutputs);
+    const Tile tile(p_, place.output_tile, kOutputs);
     const PortableSlice& slice = p_.slices[tile.slice];
     weights_ =
         RowLoader<kOutputs / 32>(slice.weight, slice.weight_stride, tile.first_output, tile.width);
@@ -265,7 +265,7 @@ __global__ void __launch_bounds__(kPortableThreads, 1)
       }
     }
     const PromptPlace place(p, index);
-    const PortableTile tile(p, place.output_tile, kOutputs);
+    const Tile tile(p, place.output_tile, kOutputs);
     const PortableSlice& slice = p.slices[tile.slice];
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {

@@ -7,6 +7,7 @@
 #include "cuda/memory_cuda.h"
 #include "cuda/mma_cuda.h"
 
+#include "ops/linear_site/call/output_tile_cuda.h"
 #include "ops/linear_site/portable/portable_params_cuda.h"
 
 namespace heddle::cuda::linear_site {
@@ -33,22 +34,6 @@ __device__ inline uint32_t second_rows_at(int first_row) {
 __device__ inline uint32_t features_at(uint32_t address, int k) {
   return address ^ static_cast<uint32_t>(k << 5);
 }
-
-/// Which slice an output tile is of, and its first output there.
-struct PortableTile {
-  int slice = 0, first_output, width;
-
-  template <class Params>
-  __device__ PortableTile(const Params& p, int tile, int tile_outputs) {
-#pragma unroll
-    for (int s = 0; s < kPortableMaxSlices - 1; ++s) {
-      slice += s < p.num_slices - 1 && tile >= p.slices[s].end_tile;
-    }
-    const int begin = slice == 0 ? 0 : p.slices[slice - 1].end_tile;
-    first_output = (tile - begin) * tile_outputs;
-    width = min(tile_outputs, p.slices[slice].width - first_output);
-  }
-};
 
 /// What a thread copies of rows of one matrix: 16 bytes of every 32nd row, at most kMax of them.
 /// Few instructions count: they run for every 64 features. Rows that are not there are left as

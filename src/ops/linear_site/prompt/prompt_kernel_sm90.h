@@ -9,7 +9,7 @@
 #include "cuda/sm90/warpgroup_registers_cuda.h"
 #include "cuda/sm90/wgmma_cuda.h"
 
-#include "ops/linear_site/prompt/prompt_adapters_sm90.h"
+#include "ops/linear_site/prompt/prompt_adapters_cuda.h"
 #include "ops/linear_site/prompt/prompt_shape.h"
 
 namespace heddle::cuda::linear_site {

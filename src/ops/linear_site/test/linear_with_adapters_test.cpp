@@ -84,7 +84,8 @@ class SiteCase {
 
   [[nodiscard]] size_t workspace_bytes() const {
     return std::max(lora_apply_workspace_bytes({}, tokens_, in_, 3, 70),
-                    lora_pairs_workspace_bytes({}, tokens_, in_, 0, 3, 70));
+                    lora_pairs_workspace_bytes({}, tokens_, in_, 0, 3, 70)) +
+           linear_workspace_bytes(tokens_, in_, activations_);
   }
 
   /// Random pairs in place of the batch.
@@ -108,24 +109,25 @@ class SiteCase {
         Workspace workspace(memory);
         ExecContext ctx;
         ctx.workspace = &workspace;
-        linear(ctx, outputs, x);
+        linear(ctx, outputs, x, activations_);
         std::vector<LoraSlice> slices;
         for (const LinearOutput& output : outputs) slices.push_back({output.y});
         lora_apply(ctx, slices, x, adapters.a, adapters.b, adapters.batch);
       };
       const Results want = run(in_two_calls);
       for (const int num_threads : {0, 1, 2, 3, 8}) {
-        SCOPED_TRACE(::testing::Message() << testing::cpu_target_name(target) << ", " << num_threads
-                                          << " threads, " << tokens_ << " tokens");
+        SCOPED_TRACE(::testing::Message()
+                     << testing::cpu_target_name(target) << ", " << num_threads << " threads, "
+                     << tokens_ << " tokens, activations " << int(activations_));
         ThreadPool threads(std::max(num_threads, 1));
         double seconds = 1.0, elapsed = 0.0;
         const Results got = run([&](const auto& outputs, const auto& x, const auto& adapters) {
           Workspace workspace(memory);
           ExecContext ctx = testing::context_with(num_threads == 0 ? nullptr : &threads);
           ctx.workspace = &workspace;
-          linear_with_adapters(ctx, outputs, x, adapters);
+          linear_with_adapters(ctx, outputs, x, adapters, nullptr, activations_);
           const auto begin = std::chrono::steady_clock::now();
-          linear_with_adapters(ctx, outputs, x, adapters, &seconds);
+          linear_with_adapters(ctx, outputs, x, adapters, &seconds, activations_);
           elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
         });
         // Added to what it was; 1e-9: of which doubles near 1 are sure.
@@ -163,6 +165,8 @@ class SiteCase {
   }
 
   int64_t tokens_, in_;
+  LinearActivations activations_ =
+      testing::pick({LinearActivations::kFloat32, LinearActivations::kInt8});
   WeightType type_;
   testing::RandomLoraBatch batch_;
   std::vector<float> x_;

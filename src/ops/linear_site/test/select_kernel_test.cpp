@@ -5,25 +5,14 @@
 
 #include <gtest/gtest.h>
 
+#include "ops/linear_site/test/site_call_of.h"
+
 namespace heddle {
 namespace {
 
-constexpr DeviceInfo kH200{90, 132}, kA100{80, 108};
+using testing::site_call_of;
 
-SiteCall call_of(int64_t rows, int64_t in, std::initializer_list<int64_t> widths,
-                 int max_rank = 0) {
-  SiteCall call{.num_slices = static_cast<int>(widths.size()),
-                .rows = rows,
-                .in_features = in,
-                .fits_tensor_maps = true,
-                .max_rank = max_rank};
-  int s = 0;
-  for (const int64_t width : widths) {
-    call.widths[s++] = width;
-    call.num_outputs += width;
-  }
-  return call;
-}
+constexpr DeviceInfo kH200{90, 132}, kA100{80, 108};
 
 std::string chosen(const SiteCall& call, const DeviceInfo& info = kH200) {
   std::ostringstream out;
@@ -33,26 +22,26 @@ std::string chosen(const SiteCall& call, const DeviceInfo& info = kH200) {
 }
 
 TEST(SelectSiteKernel, TakesTheSitesOfAnEightBillionLlama) {
-  EXPECT_EQ(chosen(call_of(32, 4096, {4096, 1024, 1024})),
+  EXPECT_EQ(chosen(site_call_of(32, 4096, {4096, 1024, 1024})),
             "decode_sm90 tile=96 cluster=2 groups=1 blocks=130 boxes=2 weight_stages=7 x_stages=4 "
             "loading=2");
-  EXPECT_EQ(chosen(call_of(32, 4096, {4096})),
+  EXPECT_EQ(chosen(site_call_of(32, 4096, {4096})),
             "decode_sm90 tile=64 cluster=2 groups=1 blocks=128 boxes=2 weight_stages=11 x_stages=4 "
             "loading=4");
-  EXPECT_EQ(chosen(call_of(32, 4096, {14336, 14336})),
+  EXPECT_EQ(chosen(site_call_of(32, 4096, {14336, 14336})),
             "decode_sm90 tile=224 cluster=1 groups=1 blocks=128 boxes=1 weight_stages=6 x_stages=8 "
             "loading=2");
 }
 
 TEST(SelectSiteKernel, FewRowsLeaveRoomBesideAdapters) {
-  EXPECT_EQ(chosen(call_of(8, 4096, {14336, 14336}, 16)),
+  EXPECT_EQ(chosen(site_call_of(8, 4096, {14336, 14336}, 16)),
             "decode_sm90 tile=224 cluster=1 groups=1 blocks=128 boxes=1 weight_stages=6 x_stages=8 "
             "loading=2");
-  EXPECT_EQ(chosen(call_of(64, 4096, {14336, 14336}, 16)),
+  EXPECT_EQ(chosen(site_call_of(64, 4096, {14336, 14336}, 16)),
             "decode_sm90 tile=224 cluster=1 groups=1 blocks=128 boxes=1 weight_stages=3 x_stages=4 "
             "loading=2");
   // Two tiles a block.
-  EXPECT_EQ(chosen(call_of(128, 4096, {14336, 14336}, 16)),
+  EXPECT_EQ(chosen(site_call_of(128, 4096, {14336, 14336}, 16)),
             "decode_sm90 tile=112 cluster=1 groups=2 blocks=132 boxes=1 weight_stages=4 x_stages=2 "
             "loading=4");
 }
@@ -61,7 +50,8 @@ TEST(SelectSiteKernel, RowsAndAdaptersDoNotChangeHowFeaturesAreShared) {
   for (const int64_t out : {64, 576, 2048, 4096, 6144, 12288, 28672, 128256}) {
     for (const int64_t rows : {1, 8, 64, 65, 128}) {
       for (const int max_rank : {0, 16, 64, 128}) {
-        const SiteKernel kernel = select_site_kernel(call_of(rows, 4096, {out}, max_rank), kH200);
+        const SiteKernel kernel =
+            select_site_kernel(site_call_of(rows, 4096, {out}, max_rank), kH200);
         if (kernel.is_general) {
           EXPECT_GT(max_rank, 0) << out << " outputs, " << rows << " rows";
           continue;
@@ -78,8 +68,8 @@ TEST(SelectSiteKernel, RowsAndAdaptersDoNotChangeHowFeaturesAreShared) {
 }
 
 TEST(SelectSiteKernel, OtherChipsAndAddressesTakeTheGeneralKernel) {
-  EXPECT_EQ(chosen(call_of(32, 4096, {4096}), kA100), "general");
-  SiteCall call = call_of(32, 4096, {4096});
+  EXPECT_EQ(chosen(site_call_of(32, 4096, {4096}), kA100), "general");
+  SiteCall call = site_call_of(32, 4096, {4096});
   call.fits_tensor_maps = false;
   EXPECT_EQ(chosen(call), "general");
 }

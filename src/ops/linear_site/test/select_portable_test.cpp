@@ -1,39 +1,28 @@
 // The kernels of dense products for every chip, chosen without a GPU.
 #include "ops/linear_site/portable/select_portable.h"
 
-#include <initializer_list>
-
 #include <gtest/gtest.h>
+
+#include "ops/linear_site/test/site_call_of.h"
 
 namespace heddle {
 namespace {
 
-constexpr DeviceInfo kA100{80, 108}, kL40S{89, 142}, kB200{100, 148}, kH100{90, 132};
+using testing::site_call_of;
 
-SiteCall call_of(int64_t rows, int64_t in, std::initializer_list<int64_t> widths) {
-  SiteCall call{.num_slices = static_cast<int>(widths.size()),
-                .rows = rows,
-                .in_features = in,
-                .fits_tensor_maps = true};
-  int s = 0;
-  for (const int64_t width : widths) {
-    call.widths[s++] = width;
-    call.num_outputs += width;
-  }
-  return call;
-}
+constexpr DeviceInfo kA100{80, 108}, kL40S{89, 142}, kB200{100, 148}, kH100{90, 132};
 
 TEST(SelectPortable, EveryChipButOneTakesIt) {
   for (const DeviceInfo& info : {kA100, kL40S, kB200}) {
-    EXPECT_FALSE(select_portable_decode(call_of(8, 4096, {4096}), info).is_general);
-    EXPECT_FALSE(select_portable_prompt(call_of(512, 4096, {4096}), info).is_general);
-    SiteCall odd = call_of(8, 4096, {4096});
+    EXPECT_FALSE(select_portable_decode(site_call_of(8, 4096, {4096}), info).is_general);
+    EXPECT_FALSE(select_portable_prompt(site_call_of(512, 4096, {4096}), info).is_general);
+    SiteCall odd = site_call_of(8, 4096, {4096});
     odd.fits_tensor_maps = false;
     EXPECT_TRUE(select_portable_decode(odd, info).is_general);
     EXPECT_TRUE(select_portable_prompt(odd, info).is_general);
   }
-  EXPECT_TRUE(select_portable_decode(call_of(8, 4096, {4096}), kH100).is_general);
-  EXPECT_TRUE(select_portable_prompt(call_of(512, 4096, {4096}), kH100).is_general);
+  EXPECT_TRUE(select_portable_decode(site_call_of(8, 4096, {4096}), kH100).is_general);
+  EXPECT_TRUE(select_portable_prompt(site_call_of(512, 4096, {4096}), kH100).is_general);
 }
 
 TEST(SelectPortable, AllLaunchesFitTheChip) {
@@ -42,7 +31,7 @@ TEST(SelectPortable, AllLaunchesFitTheChip) {
     EXPECT_EQ(limit > 99 * 1024, info.compute_capability != 89);
     for (const int64_t out : {1, 64, 576, 4096, 12287, 28672, 128256}) {
       for (const int64_t rows : {1, 64, 65, 128}) {
-        const SiteCall call = call_of(rows, 4096, {out, 8});
+        const SiteCall call = site_call_of(rows, 4096, {out, 8});
         const PortableKernel kernel = select_portable_decode(call, info);
         ASSERT_FALSE(kernel.is_general) << out << ' ' << rows;
         EXPECT_LE(kernel.shared_bytes, limit);
@@ -66,7 +55,7 @@ TEST(SelectPortable, TheOrderOfASumIsTheSitesAlone) {
     const int splits = portable_splits(out, 4096);
     for (const DeviceInfo& info : {kA100, kL40S, kB200}) {
       for (const int64_t rows : {1, 9, 64, 128}) {
-        EXPECT_EQ(select_portable_decode(call_of(rows, 4096, {out}), info).num_splits, splits);
+        EXPECT_EQ(select_portable_decode(site_call_of(rows, 4096, {out}), info).num_splits, splits);
       }
     }
   }

@@ -2,7 +2,7 @@
 
 #include "cuda/memory_cuda.h"
 
-#include "ops/linear_site/decode/adapter_expand_sm90.h"
+#include "ops/linear_site/decode/adapter_expand_cuda.h"
 #include "ops/linear_site/decode/finish_outputs_cuda.h"
 
 namespace heddle::cuda::linear_site {

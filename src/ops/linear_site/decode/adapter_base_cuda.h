@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "ops/linear_site/decode/adapter_ring_sm90.h"
-#include "ops/linear_site/decode/adapter_shared_sm90.h"
+#include "ops/linear_site/decode/adapter_ring_cuda.h"
+#include "ops/linear_site/decode/adapter_shared_cuda.h"
 #include "ops/lora_device/expand_product_cuda.h"
 #include "ops/lora_device/foreign_plan_cuda.h"
 #include "ops/lora_device/shrink_tile_cuda.h"

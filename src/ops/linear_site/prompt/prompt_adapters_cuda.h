@@ -4,7 +4,7 @@
 #include "cuda/memory_cuda.h"
 
 #include "core/math.h"
-#include "ops/linear_site/prompt/warp_rows_sm90.h"
+#include "ops/linear_site/prompt/warp_rows_cuda.h"
 #include "ops/lora_device/expand_product_cuda.h"
 #include "ops/lora_device/grouped/row_tile_h_cuda.h"
 

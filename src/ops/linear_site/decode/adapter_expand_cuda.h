@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/linear_site/decode/adapter_base_sm90.h"
+#include "ops/linear_site/decode/adapter_base_cuda.h"
 
 namespace heddle::cuda::linear_site {
 
