@@ -12,6 +12,7 @@
 #include "heddle/engine/adapter_receipt.h"
 #include "heddle/engine/generation_defaults.h"
 #include "heddle/engine/request.h"
+#include "heddle/engine/speculation.h"
 
 namespace heddle {
 
@@ -85,6 +86,7 @@ struct EngineOptions {
   /// where the processor has AVX-512 VNNI). Adapters, attention and norms stay in f32. An error on
   /// a GPU, and where no matrix has such a format.
   std::string activations{};
+  SpeculationOptions speculation{};
   /// A folder of adapters that are found by name when a request first names them, each a folder as
   /// PEFT saves it or a GGUF file of llama.cpp ("NAME.gguf"); empty: none (docs/adapters.md). It is
   /// not listed: how many there are does not matter.
@@ -219,6 +221,8 @@ struct EngineStats {
   // Tokens whose keys and values came from host memory of a GPU's engine, and from kv_cache_dir.
   int64_t host_tokens = 0, disk_tokens = 0;
   int64_t parkings = 0;  // times that a request was parked
+  DraftCounts drafts{};  // those that were accepted are part of generated_tokens
+  DraftStats draft_stats{};
 };
 
 /// What an engine has to do, and how full its KV cache is, at this moment.

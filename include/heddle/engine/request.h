@@ -11,6 +11,7 @@
 
 #include "heddle/core/error.h"
 #include "heddle/engine/json_value.h"
+#include "heddle/engine/speculation.h"
 
 namespace heddle {
 
@@ -233,6 +234,13 @@ struct Request {
   /// ones come. No bit of an answer depends on it.
   int64_t priority = 0;
 
+  /// SpeculationOptions::method of the row: one that the engine has, or "off"; empty: the engine's.
+  std::string speculation{};
+  /// What the answer probably is, or has much of: a file of which it changes some lines. Its tokens
+  /// are drafts, as in OpenAI's predicted outputs; no bit of the answer depends on it. It needs an
+  /// engine that speculates. Empty: nothing is known.
+  std::string prediction{};
+
   /// What the answer must be. A format that is wrong, too large or takes too long to compile ends
   /// the request with an error that says where. min_tokens and stop strings act as ever: they may
   /// end the answer before it has its format. It binds the text from the first token on, so
@@ -355,9 +363,11 @@ struct Completion {
   int64_t cached_tokens = 0;                // of these: the prefix cache had their keys and values
   std::vector<int32_t> prompt_token_ids{};  // with tell_tokens
   std::shared_ptr<const TokenTexts> token_texts{};  // with tell_tokens
-  std::string stop{};       // the stop string that ended the answer; empty: none did
-  int32_t stop_token = -1;  // the one of stop_token_ids that ended it; -1: none did
-  double wait_seconds = 0;  // from when it was submitted to when it began to run
+  std::string stop{};        // the stop string that ended the answer; empty: none did
+  int32_t stop_token = -1;   // the one of stop_token_ids that ended it; -1: none did
+  double wait_seconds = 0;   // from when it was submitted to when it began to run
+  DraftCounts drafts{};      // of the row; those that were accepted are tokens of the answer
+  DraftCounts prediction{};  // of these: from Request::prediction
   std::vector<AdapterSwitch> adapter_switches{};  // by ascending position; none: as it began
   std::string earlier_digests{};  // of each, with spaces between: adapter_digest until then
   FinishReason finish_reason = FinishReason::kStop;

@@ -140,7 +140,9 @@ void Engine::State::reserve_values() {
 void Engine::State::reserve_adjustments() {
   int64_t num_entries = 0;
   for (const Sequence& sequence : queue.running()) {
-    if (sequence.adjustment != nullptr) num_entries += sequence.adjustment->max_entries();
+    if (sequence.adjustment == nullptr) continue;
+    const int64_t num_draws = 1 + (may_draft(sequence) ? kMaxRowDrafts : 0);
+    num_entries += num_draws * sequence.adjustment->max_entries();
   }
   if (num_entries == 0) return;
   try {
@@ -167,6 +169,7 @@ StepInFlight& Engine::State::schedule() {
   step.begin = std::chrono::steady_clock::now();
   do {  // where all that runs waits for pages that are being read, so does the engine
     queue.prepare_step();
+    draft_tokens();
     schedule_step(
         step.schedule, queue.running(),
         {.prefill_chunk = options.prefill_chunk, .recompute_above = config.recompute_above()});
@@ -236,44 +239,36 @@ void Engine::State::take_tokens(std::vector<Event>& events) {
   } catch (const std::exception& failure) {
     return fail_step(failure, step.schedule);
   }
+  const int64_t num_before = stats.generated_tokens;
   for (const RowStep& row : step.schedule.rows) {
-    if (row.is_alive()) queue.add_computed(*row.sequence, row.first + row.count);
-    if (row.gives_values && row.is_alive()) {
+    if (!row.is_alive()) continue;
+    if (row.num_drafts == 0) queue.add_computed(*row.sequence, row.first + row.count);
+    if (row.gives_values) {
       take_values(*row.sequence);
-      continue;
-    }
-    const int64_t end = row.logits_begin + row.num_logits;
-    for (int64_t i = row.logits_begin; i < end && row.is_alive(); ++i) {
-      const auto at = static_cast<size_t>(i);
-      queue.charge_token(*row.sequence);
-      try {
-        take_token(*row.sequence, tokens.ids[at], tokens.logprobs[at], events);
-      } catch (const std::exception& failure) {
-        queue.fail(*row.sequence, failure_of(failure));
-      }
+    } else {
+      take_tokens_of(row, tokens, events);
     }
   }
   const auto begin = std::max(last_collected, step.begin);
   last_collected = std::chrono::steady_clock::now();
   const std::chrono::duration<double> seconds = last_collected - begin;
-  count_step(seconds.count(), step.schedule);
+  count_step(seconds.count(), step.schedule, stats.generated_tokens - num_before);
 }
 
-void Engine::State::count_step(double seconds, const StepSchedule& step) {
+void Engine::State::count_step(double seconds, const StepSchedule& step, int64_t num_taken) {
   stats.lora_seconds = runner.lora_seconds();
   stats.wait_seconds = runner.wait_seconds();
   stats.device_seconds = runner.clock().busy_seconds();
   stats.device_gap_seconds = runner.clock().gap_seconds();
   stats.graphs = runner.graphs().num_recorded();
   stats.graph_seconds = runner.graphs().seconds();
-  stats.generated_tokens += step.num_logits;
   if (step.num_prompt_tokens > 0) {
     stats.prefill_seconds += seconds;
     stats.prefill_tokens += step.num_prompt_tokens;
     ++stats.prefill_steps;
   } else {
     stats.decode_seconds += seconds;
-    stats.decode_tokens += step.num_logits;
+    stats.decode_tokens += num_taken;
     ++stats.decode_steps;
   }
 }
@@ -384,7 +379,7 @@ int64_t Engine::num_unfinished() const {
 
 /// On a GPU step n + 1 is launched before the tokens of step n are read; where a request changes
 /// its logits by these, all but what draws. A request that ends in step n is still computed in step
-/// n + 1; that result is discarded.
+/// n + 1; that result is discarded. Where drafts may follow the tokens of step n, these are awaited.
 std::vector<Event> Engine::step() {
   State& s = *state_;
   s.admit();
@@ -394,7 +389,7 @@ std::vector<Event> Engine::step() {
     // Where none of its requests runs any more, the idle time before the next launch is no gap.
     if (std::ranges::none_of(s.first_step->schedule.rows, &RowStep::is_alive)) s.collect(events);
     if (!s.first_step->handle) s.launch(s.schedule());
-    if (s.runner.overlaps()) s.launch(s.schedule());
+    if (s.runner.overlaps() && !s.awaits_drawn()) s.launch(s.schedule());
     s.collect(events);
   }
   s.publish(events);
@@ -416,6 +411,7 @@ std::vector<float> Engine::prompt_logits(const Request& request) {
   sequence.adjustment = nullptr;
   sequence.mask = nullptr;
   sequence.values = nullptr;
+  sequence.drafts = nullptr;
   s.runner.reserve_for(sequence.adapters);
   s.adapters.wait_and_take(sequence);
   sequence.cache.pages = *s.runner.pages().reserve(pages_for(prompt_tokens, s.options.page_size));

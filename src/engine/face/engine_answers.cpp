@@ -17,17 +17,20 @@ namespace {
 /// completion alone has them.
 void tell_tokens(Sequence& sequence, Event& event) noexcept {
   const Completion& completion = sequence.answer.completion;
-  const size_t begin = std::exchange(sequence.answer.num_told, completion.token_ids.size());
-  const auto rest = [begin](const auto& all, size_t each) {
-    return std::remove_cvref_t<decltype(all)>(
-        all.begin() + static_cast<ptrdiff_t>(std::min(begin * each, all.size())), all.end());
+  const size_t end = completion.token_ids.size();
+  const size_t begin = std::exchange(sequence.answer.num_told, end);
+  const auto add = [begin, end](auto& to, const auto& all, size_t each) {
+    const auto at = [&](size_t i) {
+      return all.begin() + static_cast<ptrdiff_t>(std::min(i * each, all.size()));
+    };
+    to.insert(to.end(), at(begin), at(end));
   };
   const auto k = static_cast<size_t>(sequence.request.top_logprobs);
   try {
-    event.tokens = {.ids = rest(completion.token_ids, 1),
-                    .logprobs = rest(completion.logprobs, 1),
-                    .top_ids = rest(completion.top_token_ids, k),
-                    .top_logprobs = rest(completion.top_logprobs, k)};
+    add(event.tokens.ids, completion.token_ids, 1);
+    add(event.tokens.logprobs, completion.logprobs, 1);
+    add(event.tokens.top_ids, completion.top_token_ids, k);
+    add(event.tokens.top_logprobs, completion.top_logprobs, k);
   } catch (const std::bad_alloc&) {
     event.tokens = {};
   }
@@ -58,12 +61,41 @@ void Engine::State::take_values(Sequence& sequence) {
   }
 }
 
+/// Takes what the row has drawn, as far as its drafts were right. What it stored for others is
+/// forgotten: the next step computes it again.
+void Engine::State::take_tokens_of(const RowStep& row, const StepTokens& tokens,
+                                   std::vector<Event>& events) {
+  Sequence& sequence = *row.sequence;
+  const int64_t num_taken = row.num_taken(tokens.of(row));
+  int64_t i = 0;
+  for (; i < num_taken && row.is_alive(); ++i) {
+    const auto at = static_cast<size_t>(row.logits_begin + i);
+    if (row.num_drafts > 0) queue.rewind(sequence, row.first + 1 + i);
+    queue.charge_token(sequence);
+    try {
+      take_token(sequence, {tokens.ids[at], tokens.logprobs[at], i}, events);
+    } catch (const std::exception& failure) {
+      queue.fail(sequence, failure_of(failure));
+    }
+  }
+  Completion& completion = sequence.answer.completion;
+  const size_t num_tops =
+      completion.token_ids.size() * static_cast<size_t>(sequence.request.top_logprobs);
+  if (completion.top_token_ids.size() > num_tops) {  // the answer has ended before its last draft
+    completion.top_token_ids.resize(num_tops);
+    completion.top_logprobs.resize(num_tops);
+  }
+  stats.generated_tokens += i;
+  if (row.num_drafts > 0) count_drafts(row, std::min(i, num_taken - 1));
+}
+
 /// Adds a drawn token to the answer, and an event where there is text or the tokens are reported;
 /// ends the request where that was its last.
-void Engine::State::take_token(Sequence& sequence, int32_t token, float logprob,
+void Engine::State::take_token(Sequence& sequence, const DrawnToken& drawn,
                                std::vector<Event>& events) {
+  const auto [token, logprob, num_drafts] = drawn;
   check_finite(sequence, {&logprob, 1});
-  if (sequence.mask != nullptr) sequence.mask->check(token);
+  if (sequence.mask != nullptr) sequence.mask->check(token, num_drafts);
   const RowRequest& request = sequence.request;
   RowAnswer& answer = sequence.answer;
   Completion& completion = answer.completion;
@@ -77,10 +109,7 @@ void Engine::State::take_token(Sequence& sequence, int32_t token, float logprob,
   if (met_stop) completion.stop_token = token;
   // The embedding may have rows that are no token of the tokenizer's: they have no text.
   const bool is_special = token < own.tokenizer->vocab_size() && own.tokenizer->is_control(token);
-  if (met_end) {  // it is no part of the answer, nor are those that might have been in its place
-    const size_t kept = completion.token_ids.size() * static_cast<size_t>(request.top_logprobs);
-    completion.top_token_ids.resize(kept);
-    completion.top_logprobs.resize(kept);
+  if (met_end) {  // it is no part of the answer
     if (is_special) text = answer.text.push_hidden(own.tokenizer->token_bytes(token));
   } else {
     sequence.tokens.push_back(token);
@@ -108,12 +137,14 @@ void Engine::State::take_token(Sequence& sequence, int32_t token, float logprob,
     const bool stopped = met_end || answer.text.stopped();  // perhaps by the last of the text
     queue.end(sequence, stopped ? FinishReason::kStop : FinishReason::kLength);
   } else if (!text.empty() || request.tells_tokens) {
-    Event event{.request = sequence.id,
-                .text = std::move(text),
-                .prompt_tokens = completion.prompt_tokens,
-                .cached_tokens = completion.cached_tokens};
-    if (request.tells_tokens) tell_tokens(sequence, event);
-    events.push_back(std::move(event));
+    const bool has_event = !events.empty() && events.back().request == sequence.id;
+    if (!has_event) {
+      events.push_back({.request = sequence.id,
+                        .prompt_tokens = completion.prompt_tokens,
+                        .cached_tokens = completion.cached_tokens});
+    }
+    events.back().text += text;
+    if (request.tells_tokens) tell_tokens(sequence, events.back());
   }
 }
 

@@ -16,6 +16,7 @@
 #include "engine/options/available_memory.h"
 #include "engine/options/tenants.h"
 #include "engine/options/weight_options.h"
+#include "engine/rows/row_drafts.h"
 #include "files/printable.h"
 
 namespace heddle {
@@ -79,6 +80,33 @@ void complete_disk_memory(EngineOptions& options, Device device,
   }
   if (options.kv_disk_memory > 0) return;
   options.kv_disk_memory = room_on_disk(options.kv_cache_dir) / kShare;
+}
+
+void complete_speculation(SpeculationOptions& options, const model::DecoderConfig& config) {
+  constexpr int kUsualDrafts = 8, kUsualMinNgram = 2, kUsualMaxNgram = 4, kLongestNgram = 64;
+  constexpr int64_t kUsualMemory = int64_t{64} << 20;
+  if (options.method.empty()) options.method = "off";
+  const bool is_known = is_draft_method(options.method);
+  HEDDLE_CHECK(is_known, "speculation is ", files::quote(options.method),
+               ", expected off, ngram or suffix");
+  check_range("max_drafts", options.max_drafts, 0, kMaxRowDrafts);
+  check_range("min_ngram", options.min_ngram, 0, kLongestNgram);
+  check_range("max_ngram", options.max_ngram, 0, kLongestNgram);
+  check_range("speculation memory", options.memory, 0, std::numeric_limits<int64_t>::max());
+  if (options.max_drafts == 0) options.max_drafts = kUsualDrafts;
+  if (options.min_ngram == 0) {
+    options.min_ngram =
+        options.max_ngram == 0 ? kUsualMinNgram : std::min(kUsualMinNgram, options.max_ngram);
+  }
+  if (options.max_ngram == 0) options.max_ngram = std::max(kUsualMaxNgram, options.min_ngram);
+  HEDDLE_CHECK(options.min_ngram <= options.max_ngram, "min_ngram is ", options.min_ngram,
+               ", expected at most max_ngram = ", options.max_ngram);
+  if (options.memory == 0) options.memory = kUsualMemory;
+  if (options.method != "off" && keys_depend_on_length(config)) {
+    throw_error(ErrorCode::kUnsupported, "speculation is ", options.method,
+                ", but this model's rotation depends on the length of a sequence, so drafts would "
+                "change its answers; leave it out");
+  }
 }
 
 /// The first GPU that this build has kernels for, or else the CPU.
@@ -165,6 +193,7 @@ EngineOptions complete_options(EngineOptions options, const model::DecoderConfig
   if (keys_depend_on_length(config)) options.admit = "longest";
   static_cast<void>(fairness_of(options.fairness));
   if (options.fairness.empty()) options.fairness = "off";
+  complete_speculation(options.speculation, config);
   return options;
 }
 
@@ -205,7 +234,8 @@ ModelRunner::Limits limits_of(const EngineOptions& options) {
           .max_context = options.max_context,
           .kv_memory = options.kv_memory,
           .kv_dtype =
-              options.kv_type.empty() ? std::nullopt : std::optional(kv_type_of(options.kv_type))};
+              options.kv_type.empty() ? std::nullopt : std::optional(kv_type_of(options.kv_type)),
+          .max_drafts = options.speculation.method == "off" ? 0 : kMaxStepDrafts};
 }
 
 }  // namespace heddle

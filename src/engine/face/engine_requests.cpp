@@ -22,7 +22,7 @@ namespace heddle {
 /// The vocabulary of a model or an adapter may be smaller than that of the tokenizer.
 void Engine::State::check_tokens(std::span<const int32_t> tokens,
                                  const KnownAdapter* adapter) const {
-  const int64_t num_tokens = adapter == nullptr ? config.vocab_size : adapter->num_tokens;
+  const int64_t num_tokens = num_tokens_of(adapter);
   for (const int32_t id : tokens) {
     if (id >= 0 && id < num_tokens) continue;
     const tokenizer::Tokenizer& tokenizer = *text_of(adapter).tokenizer;
@@ -153,6 +153,7 @@ void Engine::State::fill_row(Sequence& sequence, const Request& request, TokensO
   HEDDLE_CHECK(request.top_logprobs <= num_logits, "top_logprobs is ", request.top_logprobs,
                ", the vocabulary has ", num_logits);
   if (wants_values) return;
+  sequence.drafts = drafts_of(request);
   sequence.adjustment = RowAdjustment::make(request, text_of(adapter), tokens, num_logits);
   sequence.mask = RowMask::make(request, text_of(adapter), num_logits, formats);
 }

@@ -88,6 +88,10 @@ struct Engine::State {
   const RowText& text_of(const KnownAdapter* adapter) const {
     return adapter == nullptr ? text_of_base : adapter->text;
   }
+  /// Of the vocabulary that the model or the adapter embeds.
+  int64_t num_tokens_of(const KnownAdapter* adapter) const {
+    return adapter == nullptr ? config.vocab_size : adapter->num_tokens;
+  }
   void check_tokens(std::span<const int32_t> tokens, const KnownAdapter* adapter) const;
   class TokensOfRows;
   std::shared_ptr<const model::ScoreHead> score_head(const KnownAdapter* adapter) const;
@@ -116,12 +120,26 @@ struct Engine::State {
   void reserve_values();
   void fail_new(const std::exception& failure, bool (*concerns)(const Sequence&));
   static void check_finite(const Sequence& sequence, std::span<const float> numbers);
-  void take_token(Sequence& sequence, int32_t token, float logprob, std::vector<Event>& events);
+  void take_tokens_of(const RowStep& row, const StepTokens& tokens, std::vector<Event>& events);
+  struct DrawnToken {
+    int32_t token;
+    float logprob;
+    int64_t num_drafts;  // of its step, that it follows
+  };
+  void take_token(Sequence& sequence, const DrawnToken& drawn, std::vector<Event>& events);
   void take_values(Sequence& sequence);
   std::string finish_text(Sequence& sequence) const;
   void fail_step(const std::exception& failure, const StepSchedule& step);
   void count_adapters();
-  void count_step(double seconds, const StepSchedule& step);
+  void count_step(double seconds, const StepSchedule& step, int64_t num_taken);
+
+  // Speculation.
+  [[nodiscard]] std::unique_ptr<RowDrafts> drafts_of(const Request& request) const;
+  [[nodiscard]] static bool may_draft(const Sequence& sequence);
+  void draft(Sequence& sequence, int64_t max_drafts);
+  void draft_tokens() noexcept;
+  [[nodiscard]] bool awaits_drawn() const;
+  void count_drafts(const RowStep& row, int64_t num_accepted);
 
   std::unique_ptr<const model::ModelFiles> files;
   const model::DecoderConfig& config;

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "heddle/core/context.h"
 #include "heddle/engine/engine.h"
@@ -23,6 +25,11 @@ struct EngineHooks {
   /// computed as a prompt.
   bool as_on_gpu = false;
   grammar::FormatCompiler::Limits formats{};
+  /// In place of the engine's own drafts: up to max_drafts tokens that would follow `tokens`, the
+  /// prompt and the answer so far.
+  std::function<void(std::span<const int32_t> tokens, int64_t max_drafts,
+                     std::vector<int32_t>& drafts)>
+      draft{};
 };
 
 /// An engine with hooks.

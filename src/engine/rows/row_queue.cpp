@@ -45,7 +45,8 @@ void reserve_answer(Sequence& sequence) {
   to.top_logprobs.reserve(longest * k);
   if (sequence.adjustment != nullptr)
     sequence.adjustment->reserve(request.max_tokens - request.prompt_tokens);
-  if (sequence.mask != nullptr) sequence.mask->begin();
+  if (sequence.mask != nullptr)
+    sequence.mask->begin(sequence.drafts == nullptr ? 0 : kMaxRowDrafts);
   if (!request.scores_prompt) return;
   const auto prompt = static_cast<size_t>(request.prompt_tokens);
   to.prompt_logprobs.assign(prompt, std::numeric_limits<float>::quiet_NaN());
@@ -391,6 +392,12 @@ void RowQueue::add_computed(Sequence& sequence, int64_t end) noexcept {
     const PageId page = prefixes_->add(cache.place, key, own);
     if (page != own) cache.pages.replace(i, page);
   }
+}
+
+void RowQueue::rewind(Sequence& sequence, int64_t end) noexcept {
+  sequence.cache.num_cached = end;
+  sequence.cache.pages.shrink_to(pages_for(end, rules_.page_size));
+  add_computed(sequence, end);
 }
 
 void RowQueue::set_paused(Sequence& sequence, bool is_paused) noexcept {

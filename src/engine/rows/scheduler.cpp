@@ -17,24 +17,33 @@ void restart_above(int64_t bound, Sequence& sequence) {
 
 void StepSchedule::clear() {
   rows.clear();
-  num_logits = num_scored = num_prompt_tokens = 0;
+  num_tokens = num_logits = num_scored = num_prompt_tokens = 0;
 }
 
-void StepSchedule::add(Sequence& sequence, int64_t count) {
+int64_t RowStep::num_taken(std::span<const int32_t> drawn) const {
+  if (num_drafts == 0) return num_logits;
+  const std::span<const int32_t> own = drafts();
+  return 1 + (std::ranges::mismatch(own, drawn.first(own.size())).in1 - own.begin());
+}
+
+void StepSchedule::add(Sequence& sequence, int64_t count, int64_t num_drafts) {
   const int64_t first = sequence.cache.num_cached, end = first + count;
   const int64_t prompt_tokens = sequence.request.prompt_tokens;
   RowStep& row = rows.emplace_back(RowStep{.sequence = &sequence,
                                            .first = first,
-                                           .count = count,
+                                           .count = count + num_drafts,
+                                           .tokens_begin = num_tokens,
+                                           .num_drafts = num_drafts,
                                            .decodes = sequence.decodes(),
                                            .logits_begin = num_logits});
   const RowValues* const values = sequence.values.get();
   const bool is_last = end == sequence.num_tokens();
   row.gives_values = is_last && values != nullptr;
-  if (is_last && (values == nullptr || !values->pools())) row.num_logits = 1;
+  if (is_last && (values == nullptr || !values->pools())) row.num_logits = 1 + num_drafts;
   if (sequence.is_scoring()) {
     row.num_scored = std::max<int64_t>(std::min(end, prompt_tokens - 1) - first, 0);
   }
+  num_tokens += row.count;
   num_logits += row.num_logits;
   num_scored += row.num_scored;
   num_prompt_tokens += std::max<int64_t>(std::min(end, prompt_tokens) - first, 0);
@@ -78,7 +87,7 @@ void schedule_step(StepSchedule& step, Sequences& running, const StepBounds& bou
         if (count > scored && left > scored) count = scored;
         scored -= std::min(count, std::max<int64_t>(left, 0));
       }
-      if (count > 0) step.add(sequence, count);
+      if (count > 0) step.add(sequence, count, decodes ? sequence.num_drafts() : 0);
     }
   }
 }

@@ -16,6 +16,7 @@
 #include "engine/cache/page_pool.h"
 #include "engine/cache/page_shelf.h"
 #include "engine/cache/prefix_place.h"
+#include "engine/rows/row_drafts.h"
 #include "engine/rows/row_values.h"
 #include "engine/rules/row_adjustment.h"
 #include "engine/rules/row_mask.h"
@@ -125,10 +126,15 @@ struct Sequence {
   std::unique_ptr<RowAdjustment> adjustment{};  // nullptr: its logits stay as they are
   std::unique_ptr<RowMask> mask{};              // nullptr: it may draw any token
   std::unique_ptr<RowValues> values{};          // nullptr: it gives an answer
+  std::unique_ptr<RowDrafts> drafts{};          // nullptr: nothing is drafted for it
   RowAnswer answer{};
   bool is_paused = false;  // takes no part in steps
 
   [[nodiscard]] int64_t num_tokens() const { return std::ssize(tokens) + cache.num_pending; }
+  /// Those that its next step verifies.
+  [[nodiscard]] int64_t num_drafts() const {
+    return drafts == nullptr ? 0 : std::ssize(drafts->tokens);
+  }
   /// Whether the next tokens to compute were drawn, and are none of the (re)prefill.
   [[nodiscard]] bool decodes() const { return cache.num_cached >= cache.prefill_length; }
   /// Tokens that it computes before its adapters change, which they do at once where it has these.

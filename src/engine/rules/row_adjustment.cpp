@@ -13,10 +13,6 @@ namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-bool ends_with(std::span<const int32_t> tokens, std::span<const int32_t> end) {
-  return tokens.size() >= end.size() && std::ranges::equal(tokens.last(end.size()), end);
-}
-
 }  // namespace
 
 std::unique_ptr<RowAdjustment> RowAdjustment::make(const Request& request, const RowText& text,
@@ -156,16 +152,43 @@ void RowAdjustment::allow(std::vector<Forbidden>& forbidden) {
   forbidden.clear();
 }
 
-void RowAdjustment::prepare(std::span<const int32_t> answer) {
+bool RowAdjustment::Tokens::ends_with(std::span<const int32_t> end) const {
+  const size_t of_drafts = std::min(end.size(), drafts.size());
+  const size_t of_answer = end.size() - of_drafts;
+  return answer.size() >= of_answer &&
+         std::ranges::equal(answer.last(of_answer), end.first(of_answer)) &&
+         std::ranges::equal(drafts.last(of_drafts), end.last(of_drafts));
+}
+
+void RowAdjustment::prepare(const Tokens& tokens) {
   allow(forbidden_);
-  if (std::ssize(answer) >= min_tokens_) allow(forbidden_ends_);
+  const bool may_end = tokens.size() >= min_tokens_;
+  if (may_end) {
+    allow(forbidden_ends_);
+  } else if (forbidden_ends_.empty()) {  // it was past that with the drafts of a step before
+    for (const int32_t token : ends_) forbid(token, forbidden_ends_);
+  }
   for (const std::vector<int32_t>& word : bad_words_) {
-    if (ends_with(answer, std::span(word).first(word.size() - 1))) forbid(word.back(), forbidden_);
+    if (tokens.ends_with(std::span(word).first(word.size() - 1))) forbid(word.back(), forbidden_);
   }
 }
 
 void RowAdjustment::count(int32_t token) {
   if (has_penalties_) ++output_counts_[entry(token)];
+}
+
+/// An entry that changes nothing any more goes, so that refused drafts do not add up to more than
+/// there is room for. With allowed_token_ids every token has an entry beforehand.
+void RowAdjustment::uncount(int32_t token) {
+  if (!has_penalties_) return;
+  const size_t i = entry(token);
+  const bool stays = --output_counts_[i] != 0 || prompt_counts_[i] != 0 || bias_[i] != 0.0f;
+  if (stays || allowed_ != nullptr) return;
+  const auto at = static_cast<ptrdiff_t>(i);
+  for (auto* counts : {&token_ids_, &prompt_counts_, &output_counts_}) {
+    counts->erase(counts->begin() + at);
+  }
+  bias_.erase(bias_.begin() + at);
 }
 
 }  // namespace heddle

@@ -28,10 +28,19 @@ class RowAdjustment {
   /// Entries that there may be after `reserve`.
   [[nodiscard]] int64_t max_entries() const { return max_entries_; }
 
-  /// To be called before each draw, with the answer so far: what is forbidden next.
-  void prepare(std::span<const int32_t> answer);
-  /// A token was drawn.
+  /// An answer so far, and drafts after it.
+  struct Tokens {
+    std::span<const int32_t> answer, drafts{};
+
+    [[nodiscard]] int64_t size() const { return std::ssize(answer) + std::ssize(drafts); }
+    [[nodiscard]] bool ends_with(std::span<const int32_t> end) const;
+  };
+  /// To be called before each draw: what is forbidden next.
+  void prepare(const Tokens& tokens);
+  /// A token was drawn, or is a draft before the next draw.
   void count(int32_t token);
+  /// Takes back `count` of a draft.
+  void uncount(int32_t token);
 
   [[nodiscard]] std::span<const int32_t> token_ids() const { return token_ids_; }
   [[nodiscard]] std::span<const int32_t> prompt_counts() const { return prompt_counts_; }

@@ -1,6 +1,7 @@
 #include "engine/rules/row_mask.h"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <utility>
 
@@ -74,10 +75,20 @@ std::unique_ptr<RowMask> RowMask::make(const Request& request, const RowText& te
   return mask;
 }
 
-void RowMask::begin() {
-  words_.assign(static_cast<size_t>(ceil_div(num_logits_, int64_t{kBits})), 0);
+void RowMask::begin(int64_t max_drafts) {
+  const auto num_words = static_cast<size_t>(ceil_div(num_logits_, int64_t{kBits}));
+  words_.assign(static_cast<size_t>(1 + max_drafts) * num_words, 0);
   failure_.reserve(256);
   if (job_ != nullptr && matcher_ == nullptr) matcher_ = job_->result().matcher();
+}
+
+std::span<int32_t> RowMask::words_of(size_t i) {
+  const auto num_words = static_cast<size_t>(ceil_div(num_logits_, int64_t{kBits}));
+  return std::span(words_).subspan(i * num_words, num_words);
+}
+
+std::span<const int32_t> RowMask::words(int64_t i) const {
+  return const_cast<RowMask*>(this)->words_of(static_cast<size_t>(i));
 }
 
 std::string_view RowMask::bytes_of(int32_t token) const {
@@ -91,20 +102,54 @@ void RowMask::accept(int32_t token) {
   }
 }
 
-void RowMask::fill(std::span<const int32_t> answer) noexcept {
+/// Whether the draft may come next, and more tokens after it.
+bool RowMask::accept_draft(int32_t token) {
+  const bool fits = token >= 0 && token < num_logits_;
+  if (!fits || (matcher_ != nullptr && !matcher_->accept(token))) return false;
+  thoughts_.add(bytes_of(token));
+  ++num_drafted_;
+  return matcher_ == nullptr || !matcher_->has_ended();
+}
+
+void RowMask::fill_words(size_t i) {
+  const std::span<int32_t> words = words_of(i);
+  if (const int32_t forced = thoughts_.forced(); forced >= 0) {
+    std::ranges::fill(words, 0);
+    words[static_cast<size_t>(forced / kBits)] = static_cast<int32_t>(1u << (forced % kBits));
+  } else if (matcher_ != nullptr) {
+    matcher_->fill(words);
+  } else {
+    std::ranges::fill(words, -1);
+  }
+  ++num_fills_;
+}
+
+/// The one token of words_of(i); -1: there are more, or none.
+int32_t RowMask::only_token(size_t i) const {
+  int32_t only = -1;
+  const std::span<const int32_t> words = this->words(static_cast<int64_t>(i));
+  for (size_t w = 0; w < words.size(); ++w) {
+    const auto bits = static_cast<uint32_t>(words[w]);
+    if (bits == 0) continue;
+    if (only >= 0 || !std::has_single_bit(bits)) return -1;
+    only = static_cast<int32_t>(w) * kBits + std::countr_zero(bits);
+  }
+  return only;
+}
+
+template <class Visit>
+void RowMask::visit_drafts(std::span<const int32_t> answer, const Visit& visit) noexcept {
   if (!failure_.empty()) return;
   try {
-    const double allowed = kFirstSeconds + kTokenSeconds * static_cast<double>(answer.size());
+    const double allowed = kFirstSeconds + kTokenSeconds * static_cast<double>(num_fills_);
     const grammar::LimitedWork limited({allowed - num_seconds_, kStepBytes});
     for (; num_accepted_ < answer.size(); ++num_accepted_) accept(answer[num_accepted_]);
-    if (const int32_t forced = thoughts_.forced(); forced >= 0) {
-      std::ranges::fill(words_, 0);
-      words_[static_cast<size_t>(forced / kBits)] = static_cast<int32_t>(1u << (forced % kBits));
-    } else if (matcher_ != nullptr) {
-      matcher_->fill(words_);
-    } else {
-      std::ranges::fill(words_, -1);
-    }
+    const Thoughts thoughts = thoughts_;
+    if (std::exchange(filled_at_, answer.size()) != answer.size()) fill_words(0);
+    visit();
+    if (matcher_ != nullptr && num_drafted_ > 0) matcher_->rewind(num_drafted_);
+    if (num_drafted_ > 0) thoughts_ = thoughts;
+    num_drafted_ = 0;
     num_seconds_ += limited.seconds();
   } catch (const std::exception& failure) {
     try {
@@ -116,9 +161,43 @@ void RowMask::fill(std::span<const int32_t> answer) noexcept {
   }
 }
 
-void RowMask::check(int32_t token) const {
+void RowMask::draft(std::span<const int32_t> answer, int64_t max_drafts,
+                    std::vector<int32_t>& drafts) noexcept {
+  visit_drafts(answer, [&] {
+    size_t num_kept = 0;
+    bool goes_on = true;
+    while (goes_on && num_kept < drafts.size()) {
+      goes_on = accept_draft(drafts[num_kept]);
+      if (goes_on) ++num_kept;
+    }
+    drafts.resize(num_kept);
+    if (!goes_on) return;
+    for (; std::ssize(drafts) < max_drafts; ++num_kept) {
+      if (num_kept > 0) fill_words(num_kept);
+      const int32_t only = only_token(num_kept);
+      if (only < 0 || !accept_draft(only)) return;
+      drafts.push_back(only);
+    }
+  });
+}
+
+void RowMask::fill(std::span<const int32_t> answer, std::span<const int32_t> drafts) noexcept {
+  visit_drafts(answer, [&] {
+    bool goes_on = true;
+    for (size_t i = 0; i < drafts.size(); ++i) {
+      goes_on = goes_on && accept_draft(drafts[i]);
+      if (goes_on) {
+        fill_words(i + 1);
+      } else {
+        std::ranges::fill(words_of(i + 1), -1);  // never drawn from: its draft is refused
+      }
+    }
+  });
+}
+
+void RowMask::check(int32_t token, int64_t i) const {
   if (!failure_.empty()) throw_error(ErrorCode::kInvalidArgument, failure_);
-  const auto word = static_cast<uint32_t>(words_[static_cast<size_t>(token / kBits)]);
+  const auto word = static_cast<uint32_t>(words(i)[static_cast<size_t>(token / kBits)]);
   HEDDLE_CHECK((word >> (token % kBits) & 1) != 0,
                "nothing is left to draw: the format of the answer allows only tokens that "
                "min_tokens, bad_words, logit_bias or allowed_token_ids forbid");

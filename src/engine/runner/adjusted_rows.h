@@ -24,9 +24,12 @@ class AdjustedRows {
   void restore(const ExecContext& ctx, TensorView logits);
 
  private:
+  void add(const RowAdjustment& adjustment);
+
   int64_t num_rows_ = 0, num_entries_ = 0;  // room
-  std::vector<int32_t> ints_;               // a column at a time
-  std::vector<float> floats_;
+  // Of all rows of logits that a step draws from, and of their entries.
+  std::vector<int32_t> indptr_, token_ids_, prompt_counts_, output_counts_;
+  std::vector<float> bias_, options_;
   StagedArrays staged_{Device{}, 0};
   DeviceTensor saved_;  // [num_entries_] f32
   LogitAdjustments views_;

@@ -10,21 +10,41 @@
 namespace heddle {
 namespace {
 
-void add_to_batch(model::StepBatch& batch, const RowStep& row, int64_t page_size,
-                  bool has_sources) {
-  Sequence& sequence = *row.sequence;
+/// Whether the tokens of the row are sequences of one token each, with the same pages: so a draft
+/// takes the path of drawn tokens, and has the bits that it has alone. On the CPU there is one path.
+bool is_split(const RowStep& row, bool is_gpu) { return is_gpu && row.num_drafts > 0; }
+
+int64_t num_seqs_of(const RowStep& row, bool is_gpu) {
+  return is_split(row, is_gpu) ? row.count : 1;
+}
+
+/// A token of the row: one that is known, a draft, or one that is pending.
+void add_token(model::StepBatch& batch, const RowStep& row, int64_t position, bool is_gpu) {
+  const Sequence& sequence = *row.sequence;
+  const int64_t past = position - std::ssize(sequence.tokens);
+  int32_t id = 0, source = -1;
+  if (past < 0) {
+    id = sequence.tokens[static_cast<size_t>(position)];
+  } else if (row.num_drafts > 0) {
+    id = row.drafts()[static_cast<size_t>(past)];
+  } else {  // the last of those that are pending is at drawn_at
+    const int64_t last = sequence.num_tokens() - 1;
+    source = static_cast<int32_t>(sequence.cache.drawn_at - (last - position));
+  }
   const RowAdapters& adapters = sequence.adapters;
-  const int64_t end = row.first + row.count, num_pages = pages_for(end, page_size);
-  sequence.cache.pages.grow_to(num_pages);
-  // Those after `tokens` are pending, the last of them at drawn_at.
-  const int64_t last = sequence.num_tokens() - 1;
-  for (int64_t position = row.first; position < end; ++position) {
-    const bool is_known = position < std::ssize(sequence.tokens);
-    const auto source = static_cast<int32_t>(sequence.cache.drawn_at - (last - position));
-    batch.token_ids.push_back(is_known ? sequence.tokens[static_cast<size_t>(position)] : 0);
-    if (has_sources) batch.sources.push_back(is_known ? -1 : source);
-    batch.positions.push_back(static_cast<int32_t>(position));
-    batch.slot_ids.push_back(position < adapters.active_from ? kNoAdapter : adapters.slot);
+  batch.token_ids.push_back(id);
+  if (is_gpu) batch.sources.push_back(source);
+  batch.positions.push_back(static_cast<int32_t>(position));
+  batch.slot_ids.push_back(position < adapters.active_from ? kNoAdapter : adapters.slot);
+}
+
+/// Tokens [begin, end) of the row.
+void add_sequence(model::StepBatch& batch, const RowStep& row, int64_t begin, int64_t end,
+                  int64_t page_size, bool is_gpu) {
+  const Sequence& sequence = *row.sequence;
+  const int64_t num_pages = pages_for(end, page_size);
+  for (int64_t position = begin; position < end; ++position) {
+    add_token(batch, row, position, is_gpu);
   }
   batch.q_indptr.push_back(static_cast<int32_t>(batch.num_tokens()));
   for (const PageId page : sequence.cache.pages.ids().first(static_cast<size_t>(num_pages))) {
@@ -33,11 +53,20 @@ void add_to_batch(model::StepBatch& batch, const RowStep& row, int64_t page_size
   batch.page_indptr.push_back(static_cast<int32_t>(batch.pages.size()));
   batch.rotation_lengths.push_back(std::max(sequence.cache.prefill_length, end));
   batch.last_page_len.push_back(static_cast<int32_t>((end - 1) % page_size + 1));
-  batch.seq_slots.push_back(adapters.slot);
+  batch.seq_slots.push_back(sequence.adapters.slot);
+}
+
+void add_to_batch(model::StepBatch& batch, const RowStep& row, int64_t page_size, bool is_gpu) {
+  const int64_t end = row.first + row.count;
+  row.sequence->cache.pages.grow_to(pages_for(end, page_size));
+  const int64_t each = is_split(row, is_gpu) ? 1 : row.count;
+  for (int64_t begin = row.first; begin < end; begin += each) {
+    add_sequence(batch, row, begin, begin + each, page_size, is_gpu);
+  }
 }
 
 /// The adapters of the tokens that were added last, in a step that has a list of them.
-void add_pairs(model::StepBatch& batch, const RowStep& row) {
+void add_pairs(model::StepBatch& batch, const RowStep& row, int64_t num_seqs) {
   const RowAdapters& adapters = row.sequence->adapters;
   const model::AdapterUse alone{.slot = adapters.slot};
   const std::span<const model::AdapterUse> uses =
@@ -52,13 +81,12 @@ void add_pairs(model::StepBatch& batch, const RowStep& row) {
     batch.pair_starts.push_back(static_cast<int32_t>(batch.pair_slots.size()));
   }
   batch.max_pairs = std::max(batch.max_pairs, std::ssize(uses));
-  batch.seq_uses.emplace_back(adapters.uses);
+  batch.seq_uses.insert(batch.seq_uses.end(), static_cast<size_t>(num_seqs), adapters.uses);
 }
 
 }  // namespace
 
-void fill_batch(model::StepBatch& batch, const StepSchedule& step, int64_t page_size,
-                bool has_sources) {
+void fill_batch(model::StepBatch& batch, const StepSchedule& step, int64_t page_size, bool is_gpu) {
   batch.clear();
   batch.q_indptr.push_back(0);
   batch.page_indptr.push_back(0);
@@ -66,23 +94,29 @@ void fill_batch(model::StepBatch& batch, const StepSchedule& step, int64_t page_
       step.rows, [](const RowStep& row) { return !row.sequence->adapters.uses.empty(); });
   if (has_list) batch.pair_starts.push_back(0);
   for (const RowStep& row : step.rows) {
-    add_to_batch(batch, row, page_size, has_sources);
-    if (has_list) add_pairs(batch, row);
+    const int64_t num_seqs = num_seqs_of(row, is_gpu);
+    add_to_batch(batch, row, page_size, is_gpu);
+    if (has_list) add_pairs(batch, row, num_seqs);
+    if (row.decodes) batch.num_decode += num_seqs;
   }
-  batch.num_decode = std::ranges::count_if(step.rows, &RowStep::decodes);
   batch.wants_hidden = std::ranges::any_of(step.rows, [](const RowStep& row) {
     return row.sequence->values != nullptr && row.sequence->values->pools();
   });
-  const auto add_logits = [&](size_t seq, int64_t begin, int64_t count) {
-    for (int64_t i = begin; i < begin + count; ++i) {
-      batch.add_logits(static_cast<int32_t>(batch.q_indptr[seq] + i), static_cast<int32_t>(seq));
+  const auto add_logits = [&](const auto& begin_of, const auto& count_of) {
+    int64_t seq = 0;
+    for (const RowStep& row : step.rows) {
+      const int64_t begin = begin_of(row), end = begin + count_of(row);
+      for (int64_t i = begin; i < end; ++i) {
+        batch.add_logits(static_cast<int32_t>(row.tokens_begin + i),
+                         static_cast<int32_t>(seq + (is_split(row, is_gpu) ? i : 0)));
+      }
+      seq += num_seqs_of(row, is_gpu);
     }
   };
-  for (size_t i = 0; i < step.rows.size(); ++i) {
-    const RowStep& row = step.rows[i];
-    add_logits(i, row.count - row.num_logits, row.num_logits);
-  }
-  for (size_t i = 0; i < step.rows.size(); ++i) add_logits(i, 0, step.rows[i].num_scored);
+  add_logits([](const RowStep& row) { return row.count - row.num_logits; },
+             [](const RowStep& row) { return row.num_logits; });
+  add_logits([](const RowStep& /*row*/) { return int64_t{0}; },
+             [](const RowStep& row) { return row.num_scored; });
 }
 
 void pad_batch(model::StepBatch& batch, int64_t max_seqs, int64_t spare_page) {

@@ -9,10 +9,10 @@ namespace heddle {
 
 /// Writes a scheduled step as the model's batch, and allocates the pages of its tokens. Logits come
 /// in the order of the schedule: first those that are drawn from, then those that score a prompt.
-/// `has_sources`: pending tokens are read on the device. Throws Error where the pages were not
+/// `is_gpu`: pending tokens are read on the device, and a row with drafts is several sequences of
+/// one token, so that each takes the path of drawn tokens. Throws Error where the pages were not
 /// reserved.
-void fill_batch(model::StepBatch& batch, const StepSchedule& step, int64_t page_size,
-                bool has_sources);
+void fill_batch(model::StepBatch& batch, const StepSchedule& step, int64_t page_size, bool is_gpu);
 
 /// Adds sequences of one token, so that few graphs serve the steps of all sizes up to max_seqs.
 /// They use a page that no request has, and their results are discarded.

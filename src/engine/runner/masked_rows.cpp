@@ -15,9 +15,8 @@ void MaskedRows::reserve(Device device, int64_t num_rows, int64_t num_tokens) {
   num_rows = std::max(num_rows, num_rows_);
   num_tokens = std::max(num_tokens, num_tokens_);
   const int64_t num_words = num_rows * ceil_div(num_tokens, int64_t{32});
-  masks_.reserve(static_cast<size_t>(num_rows));
-  sequences_.reserve(masks_.capacity());
-  indices_.reserve(masks_.capacity());
+  rows_.reserve(static_cast<size_t>(num_rows));
+  indices_.reserve(rows_.capacity());
   words_.reserve(static_cast<size_t>(num_words));
   StagedArrays staged(device, StagedArrays::bytes_for<int32_t>(num_rows) +
                                   StagedArrays::bytes_for<int32_t>(num_words));
@@ -32,23 +31,26 @@ TensorView MaskedRows::mask(const ExecContext& ctx, const StepSchedule& step, Te
     return row.num_logits > 0 && row.sequence->mask != nullptr;
   };
   if (std::ranges::none_of(step.rows, has_mask)) return logits;
-  masks_.clear();
-  sequences_.clear();
+  rows_.clear();
   indices_.assign(static_cast<size_t>(logits.size(0)), -1);
+  int64_t num_masks = 0;
   for (const RowStep& row : step.rows) {
     if (!has_mask(row)) continue;
-    indices_[static_cast<size_t>(row.logits_begin)] = static_cast<int32_t>(masks_.size());
-    masks_.push_back(row.sequence->mask.get());
-    sequences_.push_back(row.sequence);
+    rows_.push_back({&row, num_masks});
+    for (int64_t i = 0; i < row.num_logits; ++i) {
+      indices_[static_cast<size_t>(row.logits_begin + i)] = static_cast<int32_t>(num_masks++);
+    }
   }
-  const auto num_words = static_cast<size_t>(ceil_div(logits.size(1), int64_t{32}));
-  words_.assign(masks_.size() * num_words, 0);
-  parallel_for(ctx, std::ssize(masks_), 1, [&](int64_t begin, int64_t end) {
+  const int64_t num_words = ceil_div(logits.size(1), int64_t{32});
+  words_.assign(static_cast<size_t>(num_masks * num_words), 0);
+  parallel_for(ctx, std::ssize(rows_), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const auto at = static_cast<size_t>(i);
-      masks_[at]->fill(sequences_[at]->answer.completion.token_ids);
-      std::ranges::copy(masks_[at]->words(),
-                        words_.begin() + static_cast<ptrdiff_t>(at * num_words));
+      const auto [row, first] = rows_[static_cast<size_t>(i)];
+      Sequence& sequence = *row->sequence;
+      sequence.mask->fill(sequence.answer.completion.token_ids, row->drafts());
+      for (int64_t j = 0; j < row->num_logits; ++j) {
+        std::ranges::copy(sequence.mask->words(j), words_.begin() + (first + j) * num_words);
+      }
     }
   });
   staged_.clear();
@@ -57,10 +59,7 @@ TensorView MaskedRows::mask(const ExecContext& ctx, const StepSchedule& step, Te
   staged_.copy(ctx);
   const TensorView masked = masked_.rows(logits.size(0)).narrow(1, 0, logits.size(1));
   mask_logits(ctx, masked, logits, indices,
-              {words.raw(),
-               DType::kInt32,
-               words.device(),
-               {std::ssize(masks_), static_cast<int64_t>(num_words)}});
+              {words.raw(), DType::kInt32, words.device(), {num_masks, num_words}});
   return masked;
 }
 

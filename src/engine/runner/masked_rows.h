@@ -27,8 +27,11 @@ class MaskedRows {
 
  private:
   int64_t num_rows_ = 0, num_tokens_ = 0;  // room
-  std::vector<RowMask*> masks_;            // of this step
-  std::vector<const Sequence*> sequences_;
+  struct Row {
+    const RowStep* row;
+    int64_t first_mask;  // of num_logits
+  };
+  std::vector<Row> rows_;  // of this step
   std::vector<int32_t> indices_, words_;
   StagedArrays staged_{Device{}, 0};
   DeviceTensor masked_;  // [num_rows_, num_tokens_] f32

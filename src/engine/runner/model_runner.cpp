@@ -30,11 +30,14 @@ int64_t max_pages(const Limits& limits) {
                            std::numeric_limits<std::underlying_type_t<PageId>>::max());
 }
 
+/// That a step draws: a token of each request, and one after each draft.
+int64_t max_rows(const Limits& limits) { return limits.max_batch + limits.max_drafts; }
+
 /// Tokens of the largest step: all requests decode, or some prefill a chunk. A chunk may be given
 /// larger than all prompts together.
 int64_t max_tokens(const Limits& limits) {
   const int64_t num_tokens =
-      limits.max_batch + std::min(limits.prefill_chunk, limits.max_batch * limits.max_context);
+      max_rows(limits) + std::min(limits.prefill_chunk, limits.max_batch * limits.max_context);
   HEDDLE_CHECK(num_tokens <= std::numeric_limits<int32_t>::max(), "prefill_chunk is ",
                limits.prefill_chunk, ", expected at most ",
                std::numeric_limits<int32_t>::max() - limits.max_batch,
@@ -49,13 +52,16 @@ int64_t max_listed(const Limits& limits, int64_t num_pages) {
   return std::max(num_pages, std::min(max_pages(limits), kOwners * num_pages));
 }
 
+/// A draft that is a sequence of its own lists the pages of its row again.
 model::StepLimits step_limits(const Limits& limits, const PagePool& pages) {
+  const int64_t of_drafts = limits.max_drafts * pages_for(limits.max_context, limits.page_size);
   return {.num_tokens = max_tokens(limits),
-          .num_seqs = limits.max_batch,
-          .num_pages = pages.max_listed() + limits.max_batch,  // with one for what pads a batch
-          .num_logit_rows = limits.max_batch + kMaxScored,
+          .num_seqs = max_rows(limits),
+          // with one for what pads a batch
+          .num_pages = pages.max_listed() + max_rows(limits) + of_drafts,
+          .num_logit_rows = max_rows(limits) + kMaxScored,
           .more_bytes =
-              Sampler::staged_bytes(limits.max_batch) + ValueRows::staged_bytes(limits.max_batch)};
+              Sampler::staged_bytes(max_rows(limits)) + ValueRows::staged_bytes(limits.max_batch)};
 }
 
 /// On a GPU keys and values are read in the type of the products, or in fp8.
@@ -108,9 +114,9 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
                        [&] {
                          return DeviceTensor(
                              device, DType::kFloat32,
-                             {limits.max_batch + kMaxScored, files.config().vocab_size});
+                             {max_rows(limits) + kMaxScored, files.config().vocab_size});
                        })),
-      sampler_(device, limits.max_batch),
+      sampler_(device, max_rows(limits)),
       values_(device, limits.max_batch, files.config().hidden_size),
       clock_(device) {
   reserve_workspace(0);
@@ -120,7 +126,7 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
 void ModelRunner::reserve_workspace(int max_rank) {
   const size_t num_bytes =
       std::max(model_.workspace_bytes(context_.exec().device, largest_step(), max_rank),
-               sample_workspace_bytes(limits_.max_batch, logits_.view().size(1)));
+               sample_workspace_bytes(max_rows(limits_), logits_.view().size(1)));
   room_for("the workspace of the largest step", kStepOptions,
            [&] { context_.reserve_workspace(num_bytes); });
 }
@@ -151,13 +157,13 @@ void ModelRunner::reserve_for(const AdapterData& adapter) {
   const model::VocabularyTable* const head = vocabulary.head.get();
   if (head != nullptr && head->num_tokens() > logits_.view().size(1)) {
     logits_ =
-        DeviceTensor(device, DType::kFloat32, {limits_.max_batch + kMaxScored, head->num_tokens()});
+        DeviceTensor(device, DType::kFloat32, {max_rows(limits_) + kMaxScored, head->num_tokens()});
     graphs_.clear();
   }
   const int max_rank = std::max(adapters_.tables().layers.max_rank(), adapter.max_rank);
   reserve_workspace(max_rank);
   if (head != nullptr) {
-    context_.reserve_workspace(head->workspace_bytes(device, limits_.max_batch + kMaxScored));
+    context_.reserve_workspace(head->workspace_bytes(device, max_rows(limits_) + kMaxScored));
   }
   if (scratch_.reserve_plans(device, max_rank)) graphs_.clear();
   if (layers.has_affines()) scratch_.reserve_affines(device, model_.block());
@@ -183,7 +189,8 @@ void ModelRunner::reserve_adjustments(int64_t num_entries) {
 
 void ModelRunner::reserve_masks(int64_t num_rows) {
   const ScopedDevice on_device(context_.exec().device);
-  sampler_.reserve_masks(context_.exec().device, num_rows, logits_.view().size(1));
+  sampler_.reserve_masks(context_.exec().device, num_rows + limits_.max_drafts,
+                         logits_.view().size(1));
 }
 
 bool ModelRunner::copy_page(PageId from, PageId to) const noexcept {
@@ -248,9 +255,9 @@ StepHandle ModelRunner::launch(const StepSchedule& step) {
   const ScopedDevice on_device(ctx.device);
   fill_batch(batch_, step, limits_.page_size, ctx.device.type != DeviceType::kCpu);
   const bool decodes_alone = batch_.num_decode == batch_.num_seqs();
-  const bool all_draw = step.num_logits == std::ssize(step.rows);  // none decodes again
+  const bool all_draw = step.num_logits == batch_.num_seqs();  // none decodes again
   const bool is_recorded = overlaps() && decodes_alone && all_draw && !launches_block();
-  if (is_recorded) pad_batch(batch_, limits_.max_batch, pages_.num_pages());
+  if (is_recorded) pad_batch(batch_, max_rows(limits_), pages_.num_pages());
   const int64_t num_drawn = std::ssize(batch_.logit_tokens) - step.num_scored;
   const auto add_more = [&](StagedArrays& arrays) {
     sampler_.stage(arrays, step, num_drawn);
@@ -271,7 +278,7 @@ StepHandle ModelRunner::launch(const StepSchedule& step) {
     compute(pass);
   }
   if (batch_.wants_hidden) {
-    values_.pool(ctx, step, batch_.q_indptr, scratch_.hidden(batch_.num_tokens()));
+    values_.pool(ctx, step, scratch_.hidden(batch_.num_tokens()));
   }
   for (const RowStep& row : step.rows) {
     RowCache& cache = row.sequence->cache;

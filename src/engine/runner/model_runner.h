@@ -42,6 +42,7 @@ class ModelRunner {
     int64_t prefill_chunk, max_context;
     int64_t kv_memory;                // 0: choose_num_pages
     std::optional<DType> kv_dtype{};  // absent: the activations'
+    int64_t max_drafts = 0;           // that a step verifies
   };
 
   ModelRunner(Device device, const model::ModelFiles& files, const Limits& limits,
@@ -125,7 +126,7 @@ class ModelRunner {
   KvCache cache_;
   model::DecoderScratch scratch_;
   model::StepBatch batch_;
-  DeviceTensor logits_;  // [max_batch + kMaxScored, the widest vocabulary so far] f32
+  DeviceTensor logits_;  // [max_batch + max_drafts + kMaxScored, widest vocabulary so far] f32
   Sampler sampler_;
   ValueRows values_;
   int64_t max_pairs_ = 0;  // adapters of a list that there is room for

@@ -190,23 +190,27 @@ StepTokens Sampler::receive(const StepSchedule& step) {
   const Mail& mail = mails_[next_received_++ % mails_.size()];
   mail.sent.wait();
   const std::byte* const begin = mail.memory.get();
+  const std::byte* const logprobs = begin + static_cast<size_t>(max_rows_) * sizeof(int32_t);
+  const StepTokens tokens{{reinterpret_cast<const int32_t*>(begin), mail.count},
+                          {reinterpret_cast<const float*>(logprobs), mail.count}};
   for (const Report& report : mail.reports) {
     const RowStep& row = step.rows[report.row];
-    if (row.is_alive()) store(report, row, begin + report.begin * int64_t{sizeof(int32_t)});
+    if (!row.is_alive()) continue;
+    const int64_t num_taken = report.is_of_prompt ? report.count : row.num_taken(tokens.of(row));
+    store(report, row, num_taken, begin + report.begin * int64_t{sizeof(int32_t)});
   }
-  const std::byte* const logprobs = begin + static_cast<size_t>(max_rows_) * sizeof(int32_t);
-  return {{reinterpret_cast<const int32_t*>(begin), mail.count},
-          {reinterpret_cast<const float*>(logprobs), mail.count}};
+  return tokens;
 }
 
-/// In the completion of the request.
-void Sampler::store(const Report& report, const RowStep& row, const std::byte* from) {
+/// The first num_taken of them, in the completion of the request.
+void Sampler::store(const Report& report, const RowStep& row, int64_t num_taken,
+                    const std::byte* from) {
   Completion& to = row.sequence->answer.completion;
-  const auto count = static_cast<size_t>(report.count);
-  const size_t num_tops = count * static_cast<size_t>(report.k);
-  const std::span own(reinterpret_cast<const float*>(from), count);
-  const std::span top_ids(reinterpret_cast<const int32_t*>(from) + count, num_tops);
-  const std::span tops(reinterpret_cast<const float*>(from) + count + num_tops, num_tops);
+  const auto count = static_cast<size_t>(report.count), taken = static_cast<size_t>(num_taken);
+  const auto k = static_cast<size_t>(report.k);
+  const std::span own(reinterpret_cast<const float*>(from), taken);
+  const std::span top_ids(reinterpret_cast<const int32_t*>(from) + count, taken * k);
+  const std::span tops(reinterpret_cast<const float*>(from) + count * (1 + k), taken * k);
   if (report.is_of_prompt) {
     const int64_t next = row.first + 1;
     std::ranges::copy(own, to.prompt_logprobs.begin() + next);

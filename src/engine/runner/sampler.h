@@ -22,6 +22,11 @@ namespace heddle {
 struct StepTokens {
   std::span<const int32_t> ids;
   std::span<const float> logprobs;
+
+  /// The tokens that the row drew.
+  [[nodiscard]] std::span<const int32_t> of(const RowStep& row) const {
+    return ids.subspan(static_cast<size_t>(row.logits_begin), static_cast<size_t>(row.num_logits));
+  }
 };
 
 /// The logits of a step.
@@ -97,7 +102,8 @@ class Sampler {
   void compute_reports(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits);
   void compute_report(const ExecContext& ctx, const Report& report, const TensorView& logits,
                       const ConstTensorView& tokens);
-  static void store(const Report& report, const RowStep& row, const std::byte* from);
+  static void store(const Report& report, const RowStep& row, int64_t num_taken,
+                    const std::byte* from);
 
   int64_t max_rows_;
   std::vector<float> floats_;  // a column of the table at a time

@@ -74,14 +74,13 @@ void ValueRows::stage(StagedArrays& arrays, const StepSchedule& step) {
   if (!token_ids_.empty()) staged_ids_ = arrays.add(token_ids_);
 }
 
-void ValueRows::pool(const ExecContext& ctx, const StepSchedule& step,
-                     std::span<const int32_t> q_indptr, const TensorView& hidden) {
-  for_value_rows(step, [&](const RowStep& row, size_t i) {
+void ValueRows::pool(const ExecContext& ctx, const StepSchedule& step, const TensorView& hidden) {
+  for_value_rows(step, [&](const RowStep& row, size_t) {
     const RowValues& values = *row.sequence->values;
     if (!values.pools()) return;
     const auto add = [&](int64_t first, int64_t count, SumStart start) {
-      sum_rows(ctx, numbers(values, 0, hidden_size_), hidden.narrow(0, q_indptr[i] + first, count),
-               start);
+      sum_rows(ctx, numbers(values, 0, hidden_size_),
+               hidden.narrow(0, row.tokens_begin + first, count), start);
     };
     switch (values.pooling()) {
       case model::Pooling::kLast:

@@ -32,10 +32,8 @@ class ValueRows {
 
   /// Adds the tokens whose scores rows of the step want.
   void stage(StagedArrays& arrays, const StepSchedule& step);
-  /// Sums up the hidden states [num_tokens, hidden_size] of the step; row i has those from
-  /// q_indptr[i] to q_indptr[i + 1].
-  void pool(const ExecContext& ctx, const StepSchedule& step, std::span<const int32_t> q_indptr,
-            const TensorView& hidden);
+  /// Sums up the hidden states [num_tokens, hidden_size] of the step.
+  void pool(const ExecContext& ctx, const StepSchedule& step, const TensorView& hidden);
   /// Takes the scores of tokens from the step's logits.
   void score(const ExecContext& ctx, const StepSchedule& step, const StepLogits& logits);
   /// Begins to copy what is complete to the host, in the order of ctx.stream.

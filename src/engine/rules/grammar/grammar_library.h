@@ -36,6 +36,8 @@ class Matcher {
 
   /// The answer's next token; false: the format does not allow it, and nothing has changed.
   [[nodiscard]] virtual bool accept(int32_t token) = 0;
+  /// Takes back the tokens that were accepted last; none of them has ended the answer.
+  virtual void rewind(int64_t num_tokens) = 0;
   /// Text of the answer, as its tokens would give it.
   [[nodiscard]] virtual bool accept_text(const std::string& text) = 0;
   /// Sets bit t % 32 of word t / 32 for each token t that may come next. All words are written.

@@ -55,6 +55,7 @@ class XgrammarMatcher final : public Matcher {
   explicit XgrammarMatcher(const xgrammar::CompiledGrammar& grammar) : matcher_(grammar) {}
 
   bool accept(int32_t token) override { return matcher_.AcceptToken(token); }
+  void rewind(int64_t num_tokens) override { matcher_.Rollback(static_cast<int>(num_tokens)); }
   bool accept_text(const std::string& text) override { return matcher_.AcceptString(text); }
   bool is_complete() const override { return matcher_.IsCompleted() || matcher_.IsTerminated(); }
   bool has_ended() const override { return matcher_.IsTerminated(); }
