@@ -98,7 +98,7 @@ LAYERS = {
 # are refused. "." are the files that lie in the folder itself. Tests, benches and adapters may include all.
 ROOMS = {
     "src/engine": {
-        "cache": [], "options": [],
+        "cache": [], "options": [], "drafts": [],
         "text": ["options"],
         "rules": ["text"],
         "rows": ["cache", "text", "rules"],
