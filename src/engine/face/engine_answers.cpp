@@ -70,7 +70,7 @@ void Engine::State::take_tokens_of(const RowStep& row, const StepTokens& tokens,
   int64_t i = 0;
   for (; i < num_taken && row.is_alive(); ++i) {
     const auto at = static_cast<size_t>(row.logits_begin + i);
-    if (row.num_drafts > 0) queue.rewind(sequence, row.first + 1 + i);
+    if (row.num_drafts > 0) queue.accept(sequence, row.first + 1 + i);
     queue.charge_token(sequence);
     try {
       take_token(sequence, {tokens.ids[at], tokens.logprobs[at], i}, events);
@@ -86,7 +86,7 @@ void Engine::State::take_tokens_of(const RowStep& row, const StepTokens& tokens,
     completion.top_logprobs.resize(num_tops);
   }
   stats.generated_tokens += i;
-  if (row.num_drafts > 0) count_drafts(row, std::min(i, num_taken - 1));
+  if (drafter.is_on()) count_drafts(row, std::min(i, num_taken - 1));
 }
 
 /// Adds a drawn token to the answer, and an event where there is text or the tokens are reported;
@@ -110,6 +110,7 @@ void Engine::State::take_token(Sequence& sequence, const DrawnToken& drawn,
   // The embedding may have rows that are no token of the tokenizer's: they have no text.
   const bool is_special = token < own.tokenizer->vocab_size() && own.tokenizer->is_control(token);
   if (met_end) {  // it is no part of the answer
+    if (sequence.drafts != nullptr) sequence.drafts->end_token = token;
     if (is_special) text = answer.text.push_hidden(own.tokenizer->token_bytes(token));
   } else {
     sequence.tokens.push_back(token);
@@ -161,6 +162,7 @@ std::string Engine::State::finish_text(Sequence& sequence) const {
 void Engine::State::publish(std::vector<Event>& events) {
   if (!queue.ended().empty()) adapters.free_unused();
   for (Sequence& sequence : queue.ended()) {
+    drafter.remember(sequence);
     const Completion& completion = sequence.answer.completion;
     Event event{.request = sequence.id,
                 .text = std::move(sequence.answer.last_text),

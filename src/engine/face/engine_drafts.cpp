@@ -1,13 +1,12 @@
 // Speculation: which tokens the next step verifies, and what became of them.
 #include <algorithm>
+#include <chrono>
 #include <exception>
 
 #include "heddle/core/error.h"
-#include "heddle/ops/speculation.h"
 
 #include "engine/face/engine_state.h"
 #include "engine/rows/scheduler.h"
-#include "files/printable.h"
 
 namespace heddle {
 namespace {
@@ -45,21 +44,70 @@ void cut(std::vector<int32_t>& drafts, int64_t max_drafts, int64_t num_tokens) {
   drafts.erase(std::ranges::find_if(drafts, is_none), drafts.end());
 }
 
+/// Of the prompts in the next step.
+int64_t num_prompt_tokens(const Sequences& running, int64_t prefill_chunk) {
+  int64_t count = 0;
+  for (const Sequence& sequence : running) {
+    const bool waits = sequence.is_paused || sequence.cache.awaits_page || sequence.decodes();
+    if (!waits) count += sequence.cache.prefill_length - sequence.cache.num_cached;
+  }
+  return std::min(count, prefill_chunk);
+}
+
+/// Seconds of a step that computes so many tokens of the rows, each with the drafts that it has.
+double measured_step(ModelRunner& runner, Sequences& rows) {
+  StepSchedule step;
+  for (Sequence& row : rows) {
+    row.cache.num_cached = 0;
+    step.add(row, 1, row.num_drafts());
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const StepHandle handle = runner.launch(step);
+  runner.draw(handle);
+  (void)runner.collect(handle);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  return seconds.count();
+}
+
 }  // namespace
 
-/// Null: nothing is drafted for the row.
-std::unique_ptr<RowDrafts> Engine::State::drafts_of(const Request& request) const {
-  const std::string& own = options.speculation.method;
-  const std::string& method = request.speculation.empty() ? own : request.speculation;
-  HEDDLE_CHECK(is_draft_method(method), "speculation is ", files::quote(method),
-               ", expected off, ngram or suffix");
-  if (method == "off") return nullptr;
-  HEDDLE_CHECK(own != "off", "speculation is ", method,
-               ", but the engine has none (--speculate off)");
-  auto drafts = std::make_unique<RowDrafts>();
-  drafts->method = method == "ngram" ? DraftMethod::kNgram : DraftMethod::kSuffix;
-  drafts->tokens.reserve(kMaxRowDrafts);
-  return drafts;
+/// The cost of steps of 1, 2, 3, 4, 6, 8, 12, ... tokens, each the shortest of some, of rows that
+/// begin: what attention reads of longer ones is left out.
+StepCosts Engine::State::measured_costs() {
+  constexpr double kMaxSeconds = 3, kSlow = 0.2;
+  constexpr int kSamples = 4;
+  const int64_t page_size = options.page_size;
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<StepCost> measured;
+  const int64_t most = options.max_batch + kMaxStepDrafts;
+  for (const int64_t count : {1, 2, 4, 8, 16, 32, 64, 3, 6, 12, 24, 48, 96, 128}) {
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+    const bool is_enough = measured.size() >= 4 && spent.count() > kMaxSeconds;
+    constexpr int64_t kEach = kMaxRowDrafts + 1;
+    const int64_t num_rows = ceil_div(count, kEach);
+    const bool fits = count <= most && num_rows <= options.max_batch &&
+                      count - num_rows <= kMaxStepDrafts && kEach <= options.max_context;
+    if (is_enough || !fits) continue;
+    Sequences rows;
+    for (int64_t i = 0, left = count; i < num_rows; ++i, left -= kEach) {
+      rows.splice(rows.end(), RowQueue::make_row(-1));
+      Sequence& row = rows.back();
+      const int64_t own = std::min(left, kEach);
+      row.tokens = {0};
+      row.cache.prefill_length = 0;
+      row.drafts = std::make_unique<RowDrafts>();
+      row.drafts->tokens.assign(static_cast<size_t>(own - 1), 0);
+      auto pages = runner.pages().reserve(pages_for(own, page_size));
+      if (!pages) return StepCosts(measured);
+      row.cache.pages = std::move(*pages);
+    }
+    double shortest = measured_step(runner, rows);
+    for (int i = 1; i < kSamples && (i < 2 || shortest < kSlow); ++i) {
+      shortest = std::min(shortest, measured_step(runner, rows));
+    }
+    measured.push_back({count, shortest});
+  }
+  return StepCosts(measured);
 }
 
 bool Engine::State::may_draft(const Sequence& sequence) {
@@ -69,27 +117,34 @@ bool Engine::State::may_draft(const Sequence& sequence) {
 }
 
 void Engine::State::draft(Sequence& sequence, int64_t max_drafts) {
-  std::vector<int32_t>& drafts = sequence.drafts->tokens;
+  RowDrafts& drafts = *sequence.drafts;
   if (hooks.draft) {
-    hooks.draft(sequence.tokens, max_drafts, drafts);
+    hooks.draft(sequence.tokens, max_drafts, drafts.tokens);
+  } else {
+    drafter.propose(sequence, max_drafts,
+                    {.salt = sequence.request.salt, .adapters = adapters.content(sequence)});
   }
-  cut(drafts, max_drafts, num_tokens_of(sequence.adapters.text()));
-  const int64_t num_drafts = std::ssize(drafts);
+  cut(drafts.tokens, max_drafts, num_tokens_of(sequence.adapters.text()));
+  const int64_t num_drafts = std::ssize(drafts.tokens);
   if (sequence.mask != nullptr) {
-    sequence.mask->draft(sequence.answer.completion.token_ids, max_drafts, drafts);
+    sequence.mask->draft(sequence.answer.completion.token_ids, max_drafts, drafts.tokens);
   }
-  sequence.drafts->num_of_source = std::min(num_drafts, std::ssize(drafts));
+  drafts.num_of_source = std::min(num_drafts, std::ssize(drafts.tokens));
 }
 
 /// Before a step is scheduled. One that is launched while another is in flight has no drafts, so
 /// that between two calls of Engine::step no keys are stored that may have to go.
 void Engine::State::draft_tokens() noexcept {
-  int64_t left = first_step->handle ? 0 : kMaxStepDrafts;
+  if (!drafter.is_on()) return;
+  const bool is_alone = !first_step->handle;
+  int64_t left = kMaxStepDrafts;
   for (Sequence& sequence : queue.running()) {
     if (sequence.drafts == nullptr) continue;
     std::vector<int32_t>& drafts = sequence.drafts->tokens;
     drafts.clear();
-    const int64_t max_drafts = may_draft(sequence) ? std::min(left, max_drafts_of(sequence)) : 0;
+    const bool may =
+        is_alone && may_draft(sequence) && (hooks.draft || Drafter::is_drafting(sequence));
+    const int64_t max_drafts = may ? max_drafts_of(sequence) : 0;
     if (max_drafts == 0) continue;
     try {
       draft(sequence, max_drafts);
@@ -97,21 +152,32 @@ void Engine::State::draft_tokens() noexcept {
       drafts.clear();  // for lack of memory: the row goes on without
     }
     fit_to_pages(sequence, options.page_size);
+    if (!hooks.draft) continue;
+    drafts.resize(static_cast<size_t>(std::min(left, std::ssize(drafts))));
     left -= std::ssize(drafts);
   }
+  if (!is_alone || hooks.draft) return;
+  drafter.fit(queue.running(), num_prompt_tokens(queue.running(), options.prefill_chunk));
 }
 
 /// Whether the next step has to wait for the tokens of the one in flight, since drafts may follow
 /// them.
-bool Engine::State::awaits_drawn() const { return std::ranges::any_of(queue.running(), may_draft); }
+bool Engine::State::awaits_drawn() const {
+  if (!drafter.is_on()) return false;
+  return std::ranges::any_of(queue.running(), [&](const Sequence& sequence) {
+    return may_draft(sequence) && (hooks.draft || Drafter::is_drafting(sequence));
+  });
+}
 
 void Engine::State::count_drafts(const RowStep& row, int64_t num_accepted) {
+  drafter.count(row, num_accepted);
+  if (row.num_drafts == 0) return;
   const RowDrafts& drafts = *row.sequence->drafts;
   Completion& completion = row.sequence->answer.completion;
   const auto count = [&](DraftCounts& counts, int64_t begin, int64_t end) {
-    counts.drafted += std::max<int64_t>(end - begin, 0);
-    counts.accepted +=
-        std::clamp<int64_t>(num_accepted - begin, 0, std::max<int64_t>(end - begin, 0));
+    const int64_t size = end - begin;
+    counts.drafted += size;
+    counts.accepted += std::clamp<int64_t>(num_accepted - begin, 0, size);
   };
   count(stats.drafts, 0, row.num_drafts);
   count(completion.drafts, 0, row.num_drafts);

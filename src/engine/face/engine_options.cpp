@@ -86,9 +86,6 @@ void complete_speculation(SpeculationOptions& options, const model::DecoderConfi
   constexpr int kUsualDrafts = 8, kUsualMinNgram = 2, kUsualMaxNgram = 4, kLongestNgram = 64;
   constexpr int64_t kUsualMemory = int64_t{64} << 20;
   if (options.method.empty()) options.method = "off";
-  const bool is_known = is_draft_method(options.method);
-  HEDDLE_CHECK(is_known, "speculation is ", files::quote(options.method),
-               ", expected off, ngram or suffix");
   check_range("max_drafts", options.max_drafts, 0, kMaxRowDrafts);
   check_range("min_ngram", options.min_ngram, 0, kLongestNgram);
   check_range("max_ngram", options.max_ngram, 0, kLongestNgram);

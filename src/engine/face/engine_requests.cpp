@@ -153,7 +153,7 @@ void Engine::State::fill_row(Sequence& sequence, const Request& request, TokensO
   HEDDLE_CHECK(request.top_logprobs <= num_logits, "top_logprobs is ", request.top_logprobs,
                ", the vocabulary has ", num_logits);
   if (wants_values) return;
-  sequence.drafts = drafts_of(request);
+  sequence.drafts = drafter.drafts_of(request.speculation, tokens.prediction);
   sequence.adjustment = RowAdjustment::make(request, text_of(adapter), tokens, num_logits);
   sequence.mask = RowMask::make(request, text_of(adapter), num_logits, formats);
 }

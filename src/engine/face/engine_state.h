@@ -15,6 +15,7 @@
 
 #include "engine/adapters/adapter_store.h"
 #include "engine/cache/prefix_cache.h"
+#include "engine/face/drafter.h"
 #include "engine/face/engine_options.h"
 #include "engine/face/made_engine.h"
 #include "engine/face/stored_pages.h"
@@ -60,6 +61,7 @@ struct Engine::State {
         prefixes(runner.pages(), options.page_size),
         queue(runner.pages(), queue_rules(), &adapters, shares_prefixes() ? &prefixes : nullptr,
               stored.shelf()),
+        drafter(options.speculation, options.max_batch),
         steps{StepInFlight(options.max_batch), StepInFlight(options.max_batch)} {
     options.kv_type = kv_type_name(runner.kv_dtype());
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
@@ -76,6 +78,7 @@ struct Engine::State {
     prefixes.set_copy_page([this](PageId from, PageId to) { return runner.copy_page(from, to); });
     files->check_unchanged();
     options.on_load = nullptr;  // what it refers to may be destroyed from here on
+    if (drafter.is_on() && !hooks.draft) drafter.set_costs(measured_costs());
     fill_info();
   }
 
@@ -134,7 +137,7 @@ struct Engine::State {
   void count_step(double seconds, const StepSchedule& step, int64_t num_taken);
 
   // Speculation.
-  [[nodiscard]] std::unique_ptr<RowDrafts> drafts_of(const Request& request) const;
+  [[nodiscard]] StepCosts measured_costs();
   [[nodiscard]] static bool may_draft(const Sequence& sequence);
   void draft(Sequence& sequence, int64_t max_drafts);
   void draft_tokens() noexcept;
@@ -158,6 +161,7 @@ struct Engine::State {
   StoredPages stored;
   PrefixCache prefixes;
   RowQueue queue;
+  Drafter drafter;
   std::array<StepInFlight, 2> steps;
   // In the order of their launches; the first one may be in flight between two calls.
   StepInFlight *first_step = &steps[0], *second_step = &steps[1];

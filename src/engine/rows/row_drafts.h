@@ -1,10 +1,16 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "heddle/engine/speculation.h"
+
+#include "engine/drafts/acceptance.h"
+#include "engine/drafts/predicted_text.h"
+#include "engine/drafts/suffix_memories.h"
 
 namespace heddle {
 
@@ -14,17 +20,33 @@ inline constexpr int64_t kMaxStepDrafts = 64;
 /// SpeculationOptions::method.
 enum class DraftMethod : uint8_t { kOff, kNgram, kSuffix };
 
-constexpr bool is_draft_method(std::string_view name) {
-  return name == "off" || name == "ngram" || name == "suffix";
+/// Nothing where no method has the name.
+constexpr std::optional<DraftMethod> draft_method_of(std::string_view name) {
+  if (name == "off") return DraftMethod::kOff;
+  if (name == "ngram") return DraftMethod::kNgram;
+  if (name == "suffix") return DraftMethod::kSuffix;
+  return std::nullopt;
 }
 
 /// What is drafted for a row.
 struct RowDrafts {
-  DraftMethod method = DraftMethod::kOff;
   /// That its next step verifies: they would follow Sequence::tokens. Room for kMaxRowDrafts.
   std::vector<int32_t> tokens{};
   DraftSource source = DraftSource::kNgram;  // of the first of them
   int64_t num_of_source = 0;                 // those after them are of the answer's format
+
+  // How it drafts.
+  DraftMethod method = DraftMethod::kOff;
+  std::optional<PredictedText> prediction{};  // of the request
+  Acceptance acceptance{};
+  int64_t num_without = 0;  // steps in a row that had no draft
+
+  // Of kSuffix: the answers that it goes by, and where it is in them.
+  SuffixMemoryKey key{};
+  SuffixMemory::Cursor cursor{};
+  int32_t end_token = -1;  // that ended the answer
+
+  size_t num_read = 0;  // of Sequence::tokens: the cursor and the prediction have them
 };
 
 }  // namespace heddle

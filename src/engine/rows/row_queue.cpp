@@ -394,9 +394,9 @@ void RowQueue::add_computed(Sequence& sequence, int64_t end) noexcept {
   }
 }
 
-void RowQueue::rewind(Sequence& sequence, int64_t end) noexcept {
+/// Pages past `end` stay with the row, which writes them again.
+void RowQueue::accept(Sequence& sequence, int64_t end) noexcept {
   sequence.cache.num_cached = end;
-  sequence.cache.pages.shrink_to(pages_for(end, rules_.page_size));
   add_computed(sequence, end);
 }
 

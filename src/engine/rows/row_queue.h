@@ -107,9 +107,9 @@ class RowQueue {
   bool wait_for_page() noexcept;
   /// The request has computed its positions up to `end`: the prefix cache gets the pages.
   void add_computed(Sequence& sequence, int64_t end) noexcept;
-  /// As above, for a request whose drafts past `end` were refused, or may be: they are computed
-  /// again. No other step with it is in flight.
-  void rewind(Sequence& sequence, int64_t end) noexcept;
+  /// As above, of a request with drafts, of which those up to `end` are tokens: what was stored for
+  /// the others no longer counts. No other step with it is in flight.
+  void accept(Sequence& sequence, int64_t end) noexcept;
   /// A token was drawn for the request.
   void charge_token(const Sequence& sequence) noexcept { waiting_.charge(sequence, 1); }
   /// Requests with the adapter `from` go on with `to`: those that wait begin with it, those that

@@ -103,6 +103,7 @@ RequestTokens request_tokens(const Request& request, const RowText& text,
     tokens.allowed =
         std::make_shared<const std::vector<int32_t>>(ascending(request.allowed_token_ids));
   }
+  tokens.prediction = text.tokenizer->encode(request.prediction, tokenizer::ControlTokens::kPlain);
   for (const std::string& word : request.bad_words) {
     const std::string bare = word.substr(std::min(word.find_first_not_of(' '), word.size()));
     WordTokens& forms = tokens.bad_words.emplace_back();

@@ -30,6 +30,7 @@ struct RequestTokens {
   // list of what may be drawn; null: all.
   std::shared_ptr<const std::vector<int32_t>> allowed{};
   std::vector<int32_t> stop_tokens{};
+  std::vector<int32_t> prediction{};  // tokens of Request::prediction
 };
 
 /// Takes little time where the prompt is tokens, and there are no bad_words and no long lists.

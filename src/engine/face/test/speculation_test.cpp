@@ -325,9 +325,13 @@ TEST_F(SpeculationTest, WhatHappensBetweenStepsHappensAsWithout) {
     int64_t step = 0;
     for (; drafting.num_unfinished() > 0 && step < testing::kTooManySteps; ++step) {
       testing::take(drafting.step(), 0, outcomes);
-      if (step == 2) EXPECT_TRUE(drafting.cancel(3)) << name;
-      if (step == 2) EXPECT_TRUE(drafting.set_paused(4, true)) << name;
-      if (step == 9) EXPECT_TRUE(drafting.set_paused(4, false)) << name;
+      if (step == 2) {
+        EXPECT_TRUE(drafting.cancel(3)) << name;
+        EXPECT_TRUE(drafting.set_paused(4, true)) << name;
+      }
+      if (step == 9) {
+        EXPECT_TRUE(drafting.set_paused(4, false)) << name;
+      }
       if (step == 3) drafting.reset_prefix_cache();
     }
     for (size_t i = 0; i < all.size(); ++i) {

@@ -1,0 +1,169 @@
+#include "engine/face/drafter.h"
+
+#include <algorithm>
+#include <exception>
+#include <span>
+#include <utility>
+
+#include "heddle/core/error.h"
+
+#include "engine/drafts/ngram_drafts.h"
+#include "files/printable.h"
+
+namespace heddle {
+namespace {
+
+/// Steps without a draft after which a row is asked every so many tokens only.
+constexpr int64_t kPatience = 4, kAskedEvery = 32;
+/// Adapters whose acceptance is known.
+constexpr size_t kMaxAverages = 4096;
+
+DraftMethod method_of(const std::string& name) {
+  const std::optional<DraftMethod> method = draft_method_of(name);
+  HEDDLE_CHECK(method.has_value(), "speculation is ", files::quote(name),
+               ", expected off, ngram or suffix");
+  return *method;
+}
+
+}  // namespace
+
+Drafter::Drafter(const SpeculationOptions& options, int64_t max_rows)
+    : options_(options),
+      method_(method_of(options.method)),
+      memories_({.max_bytes = static_cast<size_t>(options.memory)}) {
+  if (!is_on()) return;
+  lengths_.reserve(static_cast<size_t>(max_rows), kMaxStepDrafts);
+  lengths_.max_drafts = kMaxStepDrafts;
+  offering_.reserve(static_cast<size_t>(max_rows));
+}
+
+std::unique_ptr<RowDrafts> Drafter::drafts_of(const std::string& method,
+                                              std::vector<int32_t> prediction) const {
+  const DraftMethod own = method.empty() ? method_ : method_of(method);
+  HEDDLE_CHECK(own == DraftMethod::kOff || is_on(), "speculation is ", method,
+               ", but the engine has none (--speculate off)");
+  if (own == DraftMethod::kOff) {
+    HEDDLE_CHECK(prediction.empty(), "a request has a prediction, but ",
+                 is_on() ? "its speculation is off" : "the engine has no speculation",
+                 "; it takes one with ngram or suffix (--speculate)");
+    return nullptr;
+  }
+  auto drafts = std::make_unique<RowDrafts>();
+  drafts->method = own;
+  drafts->tokens.reserve(kMaxRowDrafts);
+  if (!prediction.empty()) drafts->prediction.emplace(std::move(prediction));
+  return drafts;
+}
+
+bool Drafter::is_drafting(const Sequence& sequence) {
+  const RowDrafts* const drafts = sequence.drafts.get();
+  if (drafts == nullptr) return false;
+  const bool finds_none = drafts->num_without >= kPatience && drafts->num_without % kAskedEvery > 0;
+  return !finds_none && drafts->acceptance.offer(1).num_offered > 0;
+}
+
+/// Gives the row's new tokens to what drafts from them.
+void Drafter::read(Sequence& sequence) {
+  RowDrafts& drafts = *sequence.drafts;
+  const std::span<const int32_t> tokens(sequence.tokens);
+  const auto prompt = static_cast<size_t>(sequence.request.prompt_tokens);
+  const size_t begin = std::exchange(drafts.num_read, tokens.size());
+  if (drafts.prediction) drafts.prediction->append(tokens.subspan(std::max(begin, prompt)));
+  if (drafts.method != DraftMethod::kSuffix) return;
+  if (const SuffixMemory* const memory = memories_.find(drafts.key)) {
+    memory->append(drafts.cursor, tokens.subspan(begin));
+  }
+}
+
+/// From recent answers, where these know more than the row's own text.
+void Drafter::propose_suffix(RowDrafts& drafts, int64_t max_drafts) {
+  const SuffixMemory* const memory = memories_.find(drafts.key);
+  if (memory == nullptr || memory->num_matched(drafts.cursor) < options_.min_ngram) return;
+  std::array<int32_t, kMaxRowDrafts> found{};
+  const size_t count =
+      memory->propose(drafts.cursor, std::span(found).first(static_cast<size_t>(max_drafts)));
+  drafts.tokens.assign(found.begin(), found.begin() + static_cast<ptrdiff_t>(count));
+  drafts.source = DraftSource::kSuffix;
+}
+
+void Drafter::propose(Sequence& sequence, int64_t max_drafts, const SuffixMemoryKey& key) {
+  RowDrafts& drafts = *sequence.drafts;
+  if (drafts.num_read == 0) {  // its first drafts
+    drafts.key = key;
+    const auto average = averages_.find(key.adapters);
+    if (average != averages_.end()) drafts.acceptance = Acceptance(average->second.rate());
+  }
+  read(sequence);
+  max_drafts = std::min<int64_t>(max_drafts, options_.max_drafts);
+  if (drafts.prediction) {
+    const auto found = drafts.prediction->propose(static_cast<size_t>(max_drafts));
+    drafts.tokens.assign(found.begin(), found.end());
+    drafts.source = DraftSource::kPrediction;
+    if (!drafts.tokens.empty()) return;
+  }
+  if (drafts.method == DraftMethod::kSuffix) propose_suffix(drafts, max_drafts);
+  if (!drafts.tokens.empty()) return;
+  std::array<int32_t, kMaxRowDrafts> found{};
+  const size_t count =
+      propose_from_ngrams(sequence.tokens, std::span(found).first(static_cast<size_t>(max_drafts)),
+                          {.min_ngram = options_.min_ngram,
+                           .max_ngram = options_.max_ngram,
+                           .match = NgramMatch::kLast});
+  drafts.tokens.assign(found.begin(), found.begin() + static_cast<ptrdiff_t>(count));
+  drafts.source = DraftSource::kNgram;
+}
+
+void Drafter::fit(Sequences& running, int64_t num_prompt_tokens) {
+  lengths_.rows.clear();
+  offering_.clear();
+  int64_t num_others = num_prompt_tokens;
+  for (Sequence& sequence : running) {
+    const int64_t num_drafts = sequence.num_drafts();
+    if (num_drafts == 0) {
+      num_others += sequence.decodes() && !sequence.is_paused ? 1 : 0;
+      continue;
+    }
+    RowDrafts& drafts = *sequence.drafts;
+    const int64_t num_certain = drafts.num_of_source == 0 ? num_drafts : 0;
+    offering_.push_back(&drafts);
+    lengths_.rows.push_back(
+        drafts.acceptance.offer(static_cast<int>(num_drafts), static_cast<int>(num_certain)));
+  }
+  if (offering_.empty()) return;
+  lengths_.num_other_tokens = num_others;
+  choose_draft_lengths(lengths_, costs_);
+  for (size_t i = 0; i < offering_.size(); ++i) {
+    offering_[i]->tokens.resize(static_cast<size_t>(lengths_.drafts[i]));
+  }
+}
+
+void Drafter::count(const RowStep& row, int64_t num_accepted) noexcept {
+  RowDrafts* const drafts = row.sequence->drafts.get();
+  if (drafts == nullptr || row.num_logits == 0) return;
+  drafts->num_without = row.num_drafts > 0 ? 0 : drafts->num_without + 1;
+  const auto num_drafts = static_cast<int>(row.num_drafts);
+  const int num_certain = drafts->num_of_source == 0 ? num_drafts : 0;
+  drafts->acceptance.add_step(num_drafts, static_cast<int>(num_accepted), num_certain);
+  if (num_drafts == 0) return;
+  try {
+    if (averages_.size() >= kMaxAverages) averages_.clear();
+    averages_[drafts->key.adapters].add_step(num_drafts, static_cast<int>(num_accepted),
+                                             num_certain);
+  } catch (const std::bad_alloc&) {  // then it is not known
+  }
+}
+
+void Drafter::remember(const Sequence& sequence) noexcept {
+  const RowDrafts* const drafts = sequence.drafts.get();
+  if (drafts == nullptr || drafts->method != DraftMethod::kSuffix || drafts->num_read == 0) return;
+  const Completion& completion = sequence.answer.completion;
+  if (completion.finish_reason == FinishReason::kError) return;
+  try {
+    std::vector<int32_t> answer = completion.token_ids;
+    if (drafts->end_token >= 0) answer.push_back(drafts->end_token);
+    memories_.add(drafts->key, answer);
+  } catch (const std::bad_alloc&) {  // it is not remembered
+  }
+}
+
+}  // namespace heddle
