@@ -24,8 +24,10 @@ StepCosts::StepCosts(std::span<const StepCost> measured) {
     table_[i - 1].seconds = std::min(table_[i - 1].seconds, table_[i].seconds);
   }
   // Of equal numbers of tokens the first has the least now.
-  const auto same = std::ranges::unique(table_, {}, &StepCost::num_tokens);
-  table_.erase(same.begin(), same.end());
+  const auto is_same = [](const StepCost& a, const StepCost& b) {
+    return a.num_tokens == b.num_tokens;
+  };
+  table_.erase(std::unique(table_.begin(), table_.end(), is_same), table_.end());
   if (table_.size() < 2) return;
   slope_ = slope_between(table_[table_.size() - 2], table_.back());
   if (slope_ == 0) slope_ = slope_between(table_.front(), table_.back());

@@ -7,6 +7,12 @@
 #include "heddle/core/error.h"
 
 namespace heddle {
+namespace {
+
+constexpr int64_t kMaxTokens = int64_t{1} << 31;  // automata count in 31 bits
+
+}  // namespace
+
 SuffixMemory::SuffixMemory(const SuffixMemoryOptions& options, uint64_t first_age)
     : options_(options),
       recent_(options.max_match, options.max_bytes / 2),
@@ -24,9 +30,9 @@ void SuffixMemory::begin_recent() noexcept {
 }
 
 void SuffixMemory::add(std::span<const int32_t> answer) {
-  const int64_t half = options_.max_tokens / 2;
+  const int64_t half = std::min(options_.max_tokens, kMaxTokens) / 2;
   if (half < 1) return;
-  answer = answer.last(std::min(answer.size(), static_cast<size_t>(options_.max_tokens)));
+  answer = answer.last(std::min(answer.size(), static_cast<size_t>(2 * half)));
   try {
     recent_.begin_text();
     for (const int32_t token : answer) {

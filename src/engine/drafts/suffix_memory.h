@@ -9,7 +9,7 @@
 namespace heddle {
 
 struct SuffixMemoryOptions {
-  size_t max_bytes = size_t{4} << 20;  // of all that it allocates; about 60 a token
+  size_t max_bytes = size_t{4} << 20;  // of all that it allocates; about 70 a token
   int64_t max_tokens = 65536;          // that it remembers; half of it at least, where bytes allow
   int min_match = 2;                   // tokens of the text that must have come before
   int max_match = 64;                  // and that are looked at
