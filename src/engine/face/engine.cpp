@@ -379,7 +379,8 @@ int64_t Engine::num_unfinished() const {
 
 /// On a GPU step n + 1 is launched before the tokens of step n are read; where a request changes
 /// its logits by these, all but what draws. A request that ends in step n is still computed in step
-/// n + 1; that result is discarded. Where drafts may follow the tokens of step n, these are awaited.
+/// n + 1; that result is discarded. Where drafts may follow the tokens of step n, step n + 1 waits
+/// for them.
 std::vector<Event> Engine::step() {
   State& s = *state_;
   s.admit();

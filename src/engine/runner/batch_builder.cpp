@@ -11,7 +11,8 @@ namespace heddle {
 namespace {
 
 /// Whether the tokens of the row are sequences of one token each, with the same pages: so a draft
-/// takes the path of drawn tokens, and has the bits that it has alone. On the CPU there is one path.
+/// takes the path of drawn tokens, and has the bits that it has alone. On the CPU there is one
+/// path.
 bool is_split(const RowStep& row, bool is_gpu) { return is_gpu && row.num_drafts > 0; }
 
 int64_t num_seqs_of(const RowStep& row, bool is_gpu) {
