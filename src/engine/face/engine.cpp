@@ -26,6 +26,18 @@ bool is_of_device(const std::exception& failure) {
   return error != nullptr && error->code() == ErrorCode::kCuda;
 }
 
+std::string sentence_of(const StepCosts& costs) {
+  std::ostringstream tokens, times;
+  times.precision(3);
+  const char* comma = "";
+  for (const StepCost& cost : costs.table()) {
+    tokens << comma << cost.num_tokens;
+    times << comma << 1e3 * cost.seconds;
+    comma = ", ";
+  }
+  return "steps of " + tokens.str() + " tokens take " + times.str() + " ms: drafts go by that";
+}
+
 std::string sentence_of(const std::exception& failure, const std::string& device,
                         const StepSchedule& step) {
   std::ostringstream text;
@@ -79,6 +91,7 @@ void Engine::State::fill_info() {
                          " of " + std::to_string(weights.num_matrices) +
                          " matrices, those in block formats, round what they read to 8 bits");
   }
+  if (!drafter.costs().table().empty()) info.notes.push_back(sentence_of(drafter.costs()));
   describe_weights(info, options, runner.model().weights().quantization);
 }
 

@@ -78,7 +78,9 @@ struct Engine::State {
     prefixes.set_copy_page([this](PageId from, PageId to) { return runner.copy_page(from, to); });
     files->check_unchanged();
     options.on_load = nullptr;  // what it refers to may be destroyed from here on
-    if (drafter.is_on() && !hooks.draft) drafter.set_costs(measured_costs());
+    if (drafter.is_on() && !hooks.draft) {
+      drafter.set_costs(hooks.step_costs.empty() ? measured_costs() : StepCosts(hooks.step_costs));
+    }
     fill_info();
   }
 

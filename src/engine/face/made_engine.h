@@ -10,6 +10,7 @@
 #include "heddle/core/context.h"
 #include "heddle/engine/engine.h"
 
+#include "engine/drafts/step_costs.h"
 #include "engine/rules/grammar/format_compiler.h"
 
 namespace heddle {
@@ -30,6 +31,7 @@ struct EngineHooks {
   std::function<void(std::span<const int32_t> tokens, int64_t max_drafts,
                      std::vector<int32_t>& drafts)>
       draft{};
+  std::vector<StepCost> step_costs{};  // in place of those that the engine measures; empty: those
 };
 
 /// An engine with hooks.

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -346,6 +346,117 @@ TEST_F(SpeculationTest, WhatHappensBetweenStepsHappensAsWithout) {
       }
     }
     testing::expect_idle(drafting);
+  }
+}
+
+/// A step of 16 tokens costs little more than one of a single token.
+const std::vector<StepCost> kCheapDrafts = {{1, 1e-3}, {16, 1.1e-3}, {64, 2e-3}};
+
+/// A model that counts: token t follows t - 1, and 0 the last of them.
+class CountingModel {
+ public:
+  explicit CountingModel(int32_t count) {
+    std::vector<int32_t> next(257);
+    for (int32_t t = 0; t < 257; ++t) next[static_cast<size_t>(t)] = (t + 1) % count;
+    model_.emplace(testing::scripted_llama(next),
+                   model::ByteTokenizer{.control_tokens = {"<|end|>"}, .eos = kEnd});
+  }
+  [[nodiscard]] Engine engine(const std::string& method,
+                              std::vector<StepCost> costs = kCheapDrafts) const {
+    EngineOptions options{.model_path = model_->path(), .device = testing::test_device()};
+    options.num_threads = 2;
+    options.speculation.method = method;
+    return open_engine(options, {.step_costs = std::move(costs)});
+  }
+
+ private:
+  std::optional<testing::TinyModel> model_;
+};
+
+TEST(SpeculationMethods, TextThatRepeatsItselfIsDrafted) {
+  const CountingModel model(10);
+  const Request request = testing::request_of({0, 1, 2}, 60);
+  Engine plain = model.engine("off");
+  const std::vector<Completion> want = testing::run_all(plain, {request});
+  for (const std::string method : {"ngram", "suffix"}) {
+    Engine drafting = model.engine(method);
+    const std::vector<Completion> got = testing::run_all(drafting, {request});
+    testing::expect_same(got[0], want[0], method);
+    EXPECT_GE(drafting.stats().drafts.accepted, 35) << method;
+    EXPECT_LE(drafting.stats().decode_steps, 24) << method;
+    EXPECT_EQ(got[0].drafts.accepted, drafting.stats().drafts.accepted) << method;
+    const auto source = static_cast<size_t>(DraftSource::kNgram);
+    EXPECT_EQ(drafting.stats().draft_stats.by_source[source].drafted,
+              drafting.stats().drafts.drafted);
+  }
+}
+
+TEST(SpeculationMethods, AnswersAreRememberedForTheSameSalt) {
+  const CountingModel model(200);
+  Request request = testing::request_of({0, 1, 2}, 60);
+  Engine engine = model.engine("suffix");
+  const std::vector<Completion> first = testing::run_all(engine, {request});
+  EXPECT_EQ(engine.stats().drafts.drafted, 0);
+  request.cache_salt = "another";
+  testing::expect_same(testing::run_all(engine, {request})[0], first[0], "salt");
+  EXPECT_EQ(engine.stats().drafts.drafted, 0) << "of answers with another salt";
+  request.cache_salt.clear();
+  const Completion second = testing::run_all(engine, {request}).front();
+  testing::expect_same(second, first[0], "again");
+  EXPECT_GE(second.drafts.accepted, 45);
+  const auto source = static_cast<size_t>(DraftSource::kSuffix);
+  EXPECT_EQ(engine.stats().draft_stats.by_source[source].accepted, second.drafts.accepted);
+}
+
+TEST(SpeculationMethods, APredictionIsDraftedAndCounted) {
+  const CountingModel model(120);
+  Request request = testing::request_of({30}, 60);
+  Engine engine = model.engine("ngram");
+  const Completion want = testing::run_all(engine, {request}).front();
+  request.prediction = want.text;
+  request.prediction.replace(20, 3, "xyz");
+  const Completion got = testing::run_all(engine, {request}).front();
+  testing::expect_same(got, want, "prediction");
+  EXPECT_GE(got.prediction.accepted, 40);
+  EXPECT_GT(got.prediction.drafted, got.prediction.accepted);
+  Engine plain = model.engine("off");
+  EXPECT_EQ(testing::run_all(plain, {request}).front().error,
+            "a request has a prediction, but the engine has no speculation; it takes one with "
+            "ngram or suffix (--speculate)");
+}
+
+TEST(SpeculationMethods, NothingIsDraftedWhereItDoesNotPay) {
+  const CountingModel model(10);
+  const Request request = testing::request_of({0, 1, 2}, 60);
+  Engine dear = model.engine("ngram", {{1, 1e-3}, {2, 2.1e-3}, {16, 30e-3}});
+  (void)testing::run_all(dear, {request});
+  EXPECT_LE(dear.stats().drafts.drafted, 2) << "but for a probe";
+  EXPECT_GE(dear.stats().decode_steps, 57);
+}
+
+/// With their own costs, too, which differ from run to run.
+TEST_F(SpeculationTest, MethodsChangeNoBit) {
+  std::vector<Request> all = requests(12);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i % 2 == 0) all[i].prediction = "abc abc abd";
+    if (i % 3 == 0) all[i].sampling.temperature = 0;
+  }
+  Engine plain = model_.engine({.max_batch = 4});
+  (void)plain.add_adapter("one", one_.folder.path().string());
+  (void)plain.add_adapter("two", two_.folder.path().string());
+  std::vector<Request> bare = all;
+  for (Request& request : bare) request.prediction.clear();
+  const std::vector<Completion> want = testing::run_all(plain, bare);
+  for (const std::string method : {"ngram", "suffix"}) {
+    EngineOptions options{.max_batch = 4};
+    options.speculation = {.method = method, .min_ngram = 1};
+    Engine drafting = model_.engine(options);
+    (void)drafting.add_adapter("one", one_.folder.path().string());
+    (void)drafting.add_adapter("two", two_.folder.path().string());
+    for (int round = 0; round < 3; ++round) {
+      expect_same(testing::run_all(drafting, all), want, method);
+    }
+    EXPECT_GT(drafting.stats().drafts.drafted, 0) << method;
   }
 }
 
