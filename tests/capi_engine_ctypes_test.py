@@ -22,9 +22,17 @@ class String(Structure):
     _fields_ = [("data", c_char_p), ("size", c_size_t)]
 
 
+class Speculation(Structure):
+    _fields_ = [("method", String), ("max_drafts", c_int32), ("min_ngram", c_int32), ("max_ngram", c_int32), ("memory", c_int64)]
+
+
+class DraftCounts(Structure):
+    _fields_ = [("drafted", c_int64), ("accepted", c_int64)]
+
+
 class Options(Structure):
     _fields_ = [("device", String)] + [(name, c_int32) for name in ("max_batch", "num_threads", "page_size", "prefill_chunk")] + [
-        ("max_context", c_int64), ("kv_memory", c_int64), ("prefix_cache", c_bool), ("kv_host_memory", c_int64), ("kv_cache_dir", String), ("kv_disk_memory", c_int64), ("kv_disk_salted", c_bool), ("admit", String), ("fairness", String), ("kv_type", String), ("weights", String), ("activations", String), ("adapter_dir", String),
+        ("max_context", c_int64), ("kv_memory", c_int64), ("prefix_cache", c_bool), ("kv_host_memory", c_int64), ("kv_cache_dir", String), ("kv_disk_memory", c_int64), ("kv_disk_salted", c_bool), ("admit", String), ("fairness", String), ("kv_type", String), ("weights", String), ("activations", String), ("speculation", Speculation), ("adapter_dir", String),
         ("adapter_memory", c_int64), ("adapter_host_memory", c_int64), ("max_batch_adapters", c_int64),
         ("max_batch_adapter_bytes", c_int64), ("generation_config", String), ("on_load", c_void_p), ("user_data", c_void_p),
         ("strict", c_bool), ("on_warning", c_void_p)]
@@ -61,9 +69,23 @@ class Event(Structure):
                 ("prompt_logprobs", POINTER(c_float)), ("num_prompt_logprobs", c_size_t),
                 ("prompt_top_token_ids", POINTER(c_int32)), ("prompt_top_logprobs", POINTER(c_float)), ("num_prompt_top_logprobs", c_size_t),
                 ("values", POINTER(c_float)), ("num_values", c_size_t), ("labels", POINTER(String)),
-                ("prompt_tokens", c_int64), ("cached_tokens", c_int64), ("stop", String), ("stop_token", c_int32), ("wait_seconds", c_double), ("error", String), ("error_code", c_int32),
+                ("prompt_tokens", c_int64), ("cached_tokens", c_int64), ("stop", String), ("stop_token", c_int32), ("wait_seconds", c_double), ("drafts", DraftCounts), ("prediction", DraftCounts), ("error", String), ("error_code", c_int32),
                 ("adapter_digest", String),
                 ("adapter_switches", POINTER(AdapterSwitch)), ("num_adapter_switches", c_size_t), ("earlier_digests", String)]
+
+
+class DraftStats(Structure):
+    _fields_ = [("by_place", DraftCounts * 15), ("by_source", DraftCounts * 4)]
+
+
+class Stats(Structure):
+    _fields_ = [("prefill_seconds", c_double), ("decode_seconds", c_double), ("lora_seconds", c_double), ("prefill_tokens", c_int64),
+                ("decode_tokens", c_int64), ("generated_tokens", c_int64), ("prefill_steps", c_int64), ("decode_steps", c_int64),
+                ("wait_seconds", c_double), ("device_seconds", c_double), ("device_gap_seconds", c_double), ("graphs", c_int64),
+                ("graph_seconds", c_double), ("adapter_uses", c_int64), ("adapter_loads", c_int64), ("adapter_reads", c_int64),
+                ("adapter_seconds", c_double)] + [(name, c_int64) for name in (
+                    "adapter_evictions", "prefix_tokens", "cached_tokens", "host_tokens", "disk_tokens", "parkings")] + [
+                        ("drafts", DraftCounts), ("draft_stats", DraftStats)]
 
 
 class Load(Structure):
@@ -100,7 +122,7 @@ class Request(Structure):
                 ("allowed_token_ids", POINTER(c_int32)), ("num_allowed_token_ids", c_size_t), ("include_stop", c_bool),
                 ("skip_special_tokens", c_bool), ("truncate_prompt_tokens", c_int64), ("continue_final_message", c_bool),
                 ("add_special_tokens", c_int32), ("top_logprobs", c_int32), ("prompt_logprobs", c_bool),
-                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("merge", Merge), ("cache_salt", String), ("tenant", String), ("tenant_weight", c_double), ("priority", c_int64), ("format", Format), ("thinking", Thinking), ("values", WantedValues),
+                ("adapters", POINTER(Adapter)), ("num_adapters", c_size_t), ("merge", Merge), ("cache_salt", String), ("tenant", String), ("tenant_weight", c_double), ("priority", c_int64), ("speculation", String), ("prediction", String), ("format", Format), ("thinking", Thinking), ("values", WantedValues),
                 ("on_event", CALLBACK), ("user_data", c_void_p)]
 
 
@@ -120,7 +142,7 @@ def open_library(path):
         "keep_versions": [c_void_p, String, c_int32], "roll_back_adapter": [c_void_p, String, c_int64, c_bool], "remove_adapter": [c_void_p, String],
         "submit_each": [c_void_p, POINTER(Request), POINTER(Variant), c_size_t, POINTER(c_int64)],
         "submit": [c_void_p, POINTER(Request), POINTER(c_int64)], "cancel": [c_void_p, c_int64, POINTER(c_bool)],
-        "get_load": [c_void_p, POINTER(Load)], "reset_prefix_cache": [c_void_p],
+        "get_load": [c_void_p, POINTER(Load)], "get_stats": [c_void_p, POINTER(Stats)], "reset_prefix_cache": [c_void_p],
         "poll": [c_void_p, c_int64, POINTER(POINTER(Event))], "event_destroy": [POINTER(Event)],
     }
     for name, types in arguments.items():
@@ -134,6 +156,7 @@ def taken(event):
     return dict(request=event.request, text=text(event.text), reason=event.finish_reason, answer=text(event.answer),
                 token_ids=event.token_ids[:event.num_tokens], logprobs=event.logprobs[:event.num_tokens], error=text(event.error),
                 switches=[(each.position, each.token) for each in event.adapter_switches[:event.num_adapter_switches]],
+                drafts=(event.drafts.drafted, event.drafts.accepted), prediction=(event.prediction.drafted, event.prediction.accepted),
                 values=event.values[:event.num_values], has_labels=bool(event.labels),
                 code=event.error_code, prompt_tokens=event.prompt_tokens, cached_tokens=event.cached_tokens)
 
@@ -282,6 +305,44 @@ class CEngine(unittest.TestCase):
         self.assertIn(ended[ids["choice"]]["answer"], ("teal", "ochre"))
         self.assertRegex(ended[ids["regex"]]["answer"], r"\A[0-9]{3}\Z")
         self.assertIn(json.loads(ended[ids["json"]]["answer"]), ({"n": 1}, {"n": 2}))
+
+    def test_drafts_are_counted_and_change_no_answer(self):
+        """A format that allows one token alone has drafts that are accepted."""
+        options, shared, stats = Options(), self.engine, Stats()
+        LIBRARY.heddle_engine_options_init(options)
+        options.max_context = 256
+        options.speculation = Speculation(string("ngram"), 4, 2, 3, 0)
+        self.engine = c_void_p()
+        self.check(LIBRARY.heddle_engine_create(self.engine, string(os.environ["HEDDLE_MODEL"]), options))
+        drafting = self.engine
+        self.addCleanup(LIBRARY.heddle_engine_destroy, drafting)
+
+        def answer(engine, speculation="", prediction=""):
+            self.engine = engine
+            request, id = self.request("Which one?", "", 32), c_int64()
+            choices = (String * 1)(string("a forced answer of several tokens"))
+            request.format = Format(4, String(), choices, 1)
+            request.speculation, request.prediction = string(speculation), string(prediction)
+            self.check(LIBRARY.heddle_engine_submit(engine, request, id))
+            return self.poll(1)[id.value]
+
+        want, without = answer(shared), answer(drafting, "off")
+        self.assertEqual((want["drafts"], without["drafts"]), ((0, 0), (0, 0)))
+        for got in (without, answer(drafting), answer(drafting, "ngram", "a forced answer")):
+            self.assertEqual([got[name] for name in ("answer", "token_ids", "logprobs")], [want[name] for name in ("answer", "token_ids", "logprobs")])
+        self.check(LIBRARY.heddle_engine_get_stats(drafting, stats))
+        self.assertGreater(stats.drafts.accepted, 0)
+        self.assertGreater(stats.draft_stats.by_source[3].accepted, 0)
+        for key in ("drafted", "accepted"):
+            for counts in (stats.draft_stats.by_place, stats.draft_stats.by_source):
+                self.assertEqual(sum(getattr(each, key) for each in counts), getattr(stats.drafts, key))
+        self.assertGreater(answer(drafting)["drafts"][1], 0)
+        wrong = answer(drafting, "eagle3")
+        self.assertEqual((wrong["reason"], wrong["code"]), (ERROR, 1))
+        self.assertIn("speculation is 'eagle3', expected off, ngram or suffix", wrong["error"])
+        options.speculation.method = string("heads")
+        self.assertEqual(LIBRARY.heddle_engine_create(c_void_p(), string(os.environ["HEDDLE_MODEL"]), options), INVALID_ARGUMENT)
+        self.assertIn("speculation is 'heads', expected off, ngram or suffix", LIBRARY.heddle_engine_last_error().decode())
 
     def test_cancelled_and_refused(self):
         long, wrong = self.submit("What is a loom?", "", 200), self.submit("Hi", "nobody")

@@ -294,6 +294,67 @@ class UnknownSettings(Case):
         self.told(weights.parent, "of_tomorrow")
 
 
+class Speculation(Case):
+    """Drafts change no answer; those of a format that allows one token alone are always accepted."""
+
+    FORCED = {"prompt": "Yes or no?", "guided_choice": ["a forced answer of several tokens"], "max_tokens": 24}
+
+    def drafts(self, *arguments):
+        stats = self.folder / "stats.json"
+        answers = self.answers("--logprobs", "--stats", stats, *arguments)
+        return self.said(answers), json.loads(stats.read_text()).get("drafts")
+
+    def test_answers_are_those_without_and_statistics_count_the_drafts(self):
+        predicted = {"type": "content", "content": [{"type": "text", "text": "one, "}, {"type": "text", "text": "two"}]}
+        rows = self.rows(dict(self.FORCED, speculation=True), {"prompt": "Count to 5.", "max_tokens": 12, "prediction": predicted},
+                         dict(self.FORCED, speculation="off"), {"prompt": "Hi", "max_tokens": 3, "speculation": False})
+        plain = self.rows(self.FORCED, {"prompt": "Count to 5.", "max_tokens": 12}, self.FORCED, {"prompt": "Hi", "max_tokens": 3})
+        want, none = self.drafts("--prompts", plain)
+        self.assertIsNone(none)
+        for options in (["--speculate", "ngram"], ["--speculate", "suffix", "--draft-tokens", 3, "--draft-memory", "1M"],
+                        ["--speculate", "ngram", "--draft-ngram", "3:3"],
+                        ["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}']):
+            got, drafts = self.drafts(*options, "--prompts", rows)
+            self.assertEqual([(row["text"], row["token_ids"], row["logprobs"]) for row in got],
+                             [(row["text"], row["token_ids"], row["logprobs"]) for row in want])
+            self.assertEqual(list(drafts["by_source"]), ["ngram", "suffix", "prediction", "format"])
+            by_source, by_place = drafts["by_source"].values(), drafts["by_place"]
+            for key in ("drafted", "accepted"):
+                self.assertEqual(sum(counts[key] for counts in by_source), drafts[key])
+                self.assertEqual(sum(counts[key] for counts in by_place), drafts[key])
+            forced = drafts["by_source"]["format"]
+            self.assertGreater(forced["drafted"], 0)
+
+    def test_a_format_that_forces_tokens_has_drafts_that_are_accepted(self):
+        rows = self.rows(self.FORCED)
+        code, out, err = run("generate", "--speculate", "ngram", "--prompts", rows)
+        self.assertEqual((code, out.strip()), (0, "a forced answer of several tokens"), err)
+        drafted, accepted = map(int, re.search(r"^drafted +(\d+)  \((\d+) accepted, ", err, re.MULTILINE).groups())
+        self.assertGreater(accepted, 0)
+        self.assertLessEqual(accepted, drafted)
+        self.assertNotIn("drafted", run("generate", "--prompts", rows)[2])
+
+    def test_wrong_options(self):
+        config = ["generate", "Hi", "--speculative-config"]
+        works = ["method (\"ngram\" or \"suffix\"), num_speculative_tokens, prompt_lookup_min and prompt_lookup_max"]
+        for given, says in (
+                ('{"method": "eagle3"}', ['method "eagle3" is not supported', '"ngram" or "suffix"']),
+                ('{"method": "ngram", "model": "x"}', ['"model" is not supported', *works]),
+                ('{"method": "suffix", "suffix_decoding_max_cached_requests": 9}', ["suffix_decoding_max_cached_requests", "--draft-memory", *works]),
+                ('{"num_speculative_tokens": 3}', ["field method is missing"]),
+                ('{"method": "ngram", "num_speculative_tokens": 16}', ["num_speculative_tokens is 16, expected 1 to 15"]),
+                ('{"method": "ngram", "prompt_lookup_min": 5, "prompt_lookup_max": 2}', ["prompt_lookup_min is 5", "prompt_lookup_max = 2"]),
+                ('["ngram"]', ["is array, expected an object of", *works]), ("ngram", ["malformed JSON"])):
+            self.refused(*config, given, says=["--speculative-config", *says])
+        self.refused(*config, '{"method": "ngram"}', "--speculate", "ngram", says=["--speculative-config", "--speculate", "excludes"])
+        self.refused("generate", "Hi", "--speculate", "medusa", says=["--speculate", "medusa", "off,ngram,suffix"])
+        self.refused("generate", "Hi", "--draft-tokens", "4", says=["--draft-tokens requires --speculate"])
+        self.refused("generate", "Hi", "--speculate", "ngram", "--draft-tokens", "16", says=["--draft-tokens", "0 to 15"])
+        for wrong in ("4:2", "0:4", "2", "2:65", "2:4:6", ":4"):
+            self.refused("generate", "Hi", "--speculate", "ngram", "--draft-ngram", wrong, says=[f"--draft-ngram {wrong}: expected MIN:MAX", "2:4"])
+        self.refused("generate", "Hi", "--draft-memory", "lots", says=["--draft-memory lots", "auto"])
+
+
 class WrongInput(Case):
     def test_options(self):
         for wrong in ("0", "-5", "3X", "1.5G", "lots", "99999999999G"):

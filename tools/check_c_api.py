@@ -34,7 +34,8 @@ NOT_IN_C_ENGINE = {"check", "encode", "encode_each", "labels", "tokenizer", "set
 NOT_IN_C_STRUCTS = {"tell_tokens", "tokens", "token_texts", "prompt_token_ids", "num_ended", "num_host_adapters", "host_adapter_bytes", "on_receipt", "fetched_adapter_dir"}
 STRUCTS = {"EngineOptions": "heddle_engine_options", "Request": "heddle_engine_request", "SamplingOptions": "heddle_engine_request",
            "RequestVariant": "heddle_engine_variant", "ThinkingLimit": "heddle_thinking_limit", "Message": "heddle_message", "Completion": "heddle_engine_event", "Event": "heddle_engine_event",
-           "EngineLoad": "heddle_engine_load", "EngineStats": "heddle_engine_stats"}
+           "EngineLoad": "heddle_engine_load", "EngineStats": "heddle_engine_stats",
+           "SpeculationOptions": "heddle_speculation", "DraftCounts": "heddle_draft_counts", "DraftStats": "heddle_draft_stats"}
 NOT_FIELDS = {"model_path": "an argument", "sampling": "its fields", "completion": "its fields"}
 
 
@@ -46,14 +47,14 @@ def body_of(text, head):
 
 def fields_of(body):
     """Names of the fields of a C or C++ struct, without comments and functions."""
-    body = re.sub(r"//[^\n]*|/\*.*?\*/|\{\}", "", body, flags=re.DOTALL)
+    body = re.sub(r"//[^\n]*|/\*.*?\*/|\{\}|\[\w+\]", "", body, flags=re.DOTALL)
     body = re.sub(r"\(\*(\w+)\)\([^)]*\)", r" \1", body)  # a pointer to a function
     statements = [re.sub(r"=[^,;]*", "", re.sub(r"<[^;]*>", "", s)) for s in body.split(";")]
     return {name for s in statements for name in re.findall(r"(\w+)\s*(?:,|$)", s.strip())}
 
 
 def engine_problems():
-    cpp = "".join((INCLUDE / "engine" / name).read_text() for name in ("engine.h", "request.h"))
+    cpp = "".join((INCLUDE / "engine" / name).read_text() for name in ("engine.h", "request.h", "speculation.h"))
     c = (INCLUDE / "c_engine.h").read_text()
     functions = set(re.findall(r"\bheddle_engine_(\w+)\(", c))
     public = body_of(cpp, "class Engine {").split(" private:")[0]

@@ -104,6 +104,7 @@ void write_json(const std::string& path, const std::vector<Figure>& figures, con
       {"model", std::filesystem::path(engine.model().path).filename().string()},
       {"threads", engine.options().num_threads},
       {"kv_type", engine.options().kv_type},
+      {"speculation", engine.options().speculation.method},
       {"activations", engine.options().activations},
       {"packed_weight_bytes", engine.model().weight_bytes},
       {"adapter_bytes", adapter_bytes},

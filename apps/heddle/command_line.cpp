@@ -15,6 +15,7 @@
 #include "embed_options.h"
 #include "format_options.h"
 #include "option_group.h"
+#include "speculation_options.h"
 
 namespace heddle::app {
 namespace {
@@ -199,6 +200,9 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
       "What products with the model's matrices take on the CPU: f32, or int8, which rounds "
       "to 8 bits what those in block formats (Q4_0, ...) read: faster prompts where the "
       "processor has AVX-512 VNNI; auto: f32");
+  add_speculation_options(command, engine.speculation);
+  add_size("--draft-memory", engine.speculation.memory,
+           "Memory for recent answers of --speculate suffix, such as 1G; auto: 64M");
   add_size("--adapter-memory", engine.adapter_memory,
            "Memory for all adapters, such as 1G; auto: with --adapters a quarter of the free "
            "memory, otherwise no limit. Those of --adapters are evicted for one another");

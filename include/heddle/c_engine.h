@@ -42,7 +42,7 @@ extern "C" {
 
 /* ---- Version, errors ------------------------------------------------------------------------- */
 
-#define HEDDLE_ENGINE_ABI_VERSION 13
+#define HEDDLE_ENGINE_ABI_VERSION 14
 
 /* HEDDLE_ENGINE_ABI_VERSION of the loaded library; it fits this header when both are equal. */
 int32_t heddle_engine_abi_version(void);
@@ -63,6 +63,15 @@ typedef struct heddle_string {
 
 typedef struct heddle_engine heddle_engine;
 
+/* How an engine drafts tokens, heddle::SpeculationOptions: docs/speculation.md. */
+typedef struct heddle_speculation {
+  heddle_string method; /* {NULL, 0}: "off"; "ngram", "suffix" */
+  int32_t max_drafts;   /* 0: 8; of a row in a step, 1 to 15 */
+  int32_t min_ngram;    /* 0: 2; of "ngram": 1 to max_ngram tokens that must have stood before */
+  int32_t max_ngram;    /* 0: 4; min_ngram to 64 */
+  int64_t memory;       /* 0: 64 MiB; of "suffix": bytes that recent answers may take */
+} heddle_speculation;
+
 /* What heddle::EngineOptions says of each. */
 typedef struct heddle_engine_options {
   heddle_string device;   /* {NULL, 0}: a GPU where one is found; "cpu", "cuda", "cuda:1" */
@@ -82,6 +91,7 @@ typedef struct heddle_engine_options {
   heddle_string kv_type;      /* {NULL, 0}: "f32", on a GPU as activations; "f16", "bf16", "fp8" */
   heddle_string weights;      /* {NULL, 0}: as they are stored; "q8_0", ...: packed when loaded */
   heddle_string activations;  /* {NULL, 0}: "f32"; "int8": products round what they read, CPU */
+  heddle_speculation speculation;
   /* {NULL, 0}: none; a folder of adapters that are found by name when a request first names them */
   heddle_string adapter_dir;
   int64_t adapter_memory; /* 0: with adapter_dir a quarter of what is available, else no limit */
@@ -135,6 +145,26 @@ typedef struct heddle_engine_load {
 } heddle_engine_load;
 heddle_status heddle_engine_get_load(heddle_engine* engine, heddle_engine_load* load);
 
+/* Tokens that were drafted and verified, and those of them that were accepted. */
+typedef struct heddle_draft_counts {
+  int64_t drafted, accepted;
+} heddle_draft_counts;
+
+#define HEDDLE_MAX_ROW_DRAFTS 15
+enum {
+  HEDDLE_DRAFT_NGRAM = 0,
+  HEDDLE_DRAFT_SUFFIX = 1,
+  HEDDLE_DRAFT_PREDICTION = 2,
+  HEDDLE_DRAFT_FORMAT = 3, /* the format of the answer allowed no other token */
+  HEDDLE_NUM_DRAFT_SOURCES = 4
+};
+
+/* By the place of a draft in its row, and by its source. */
+typedef struct heddle_draft_stats {
+  heddle_draft_counts by_place[HEDDLE_MAX_ROW_DRAFTS];
+  heddle_draft_counts by_source[HEDDLE_NUM_DRAFT_SOURCES];
+} heddle_draft_stats;
+
 /* What the engine has done since it was created, and where the time has gone, in seconds. A step
    that has prompt tokens counts as prefill. */
 typedef struct heddle_engine_stats {
@@ -157,9 +187,11 @@ typedef struct heddle_engine_stats {
   /* Of requests that may take keys and values from the prefix cache: tokens of their prompts, and
      those of them that they took. A request that was parked counts each time that it starts. */
   int64_t prefix_tokens, cached_tokens;
-  int64_t host_tokens; /* whose keys and values came from host memory of a GPU's engine */
-  int64_t disk_tokens; /* whose keys and values were read from kv_cache_dir */
-  int64_t parkings;    /* times that a request was parked */
+  int64_t host_tokens;        /* whose keys and values came from host memory of a GPU's engine */
+  int64_t disk_tokens;        /* whose keys and values were read from kv_cache_dir */
+  int64_t parkings;           /* times that a request was parked */
+  heddle_draft_counts drafts; /* those that were accepted are part of generated_tokens */
+  heddle_draft_stats draft_stats;
 } heddle_engine_stats;
 heddle_status heddle_engine_get_stats(heddle_engine* engine, heddle_engine_stats* stats);
 
@@ -284,11 +316,13 @@ typedef struct heddle_engine_event {
   size_t num_values;
   const heddle_string* labels;
   int64_t prompt_tokens;
-  int64_t cached_tokens; /* of these: the prefix cache had their keys and values */
-  heddle_string stop;    /* the stop string that ended the answer */
-  int32_t stop_token;    /* the one of stop_token_ids that ended it; -1: none did */
-  double wait_seconds;   /* from when it was submitted to when it began to run */
-  heddle_string error;   /* one sentence */
+  int64_t cached_tokens;          /* of these: the prefix cache had their keys and values */
+  heddle_string stop;             /* the stop string that ended the answer */
+  int32_t stop_token;             /* the one of stop_token_ids that ended it; -1: none did */
+  double wait_seconds;            /* from when it was submitted to when it began to run */
+  heddle_draft_counts drafts;     /* those that were accepted are tokens of the answer */
+  heddle_draft_counts prediction; /* of these: of heddle_engine_request.prediction */
+  heddle_string error;            /* one sentence */
   heddle_request_error error_code;
   heddle_string adapter_digest; /* of the adapter's weights that it ran with, of a list "A+B" */
   const heddle_adapter_switch* adapter_switches; /* [num_adapter_switches] by ascending position */
@@ -445,6 +479,11 @@ typedef struct heddle_engine_request {
   heddle_string tenant; /* {NULL, 0}; with fairness "tenant": whose request this is */
   double tenant_weight; /* 1; with fairness: the share of the tenant or adapter, 0.001 to 1000 */
   int64_t priority; /* 0; any number: of the requests that wait, those of the lowest start first */
+
+  heddle_string speculation; /* {NULL, 0}: as the engine; one of its methods, or "off" */
+  /* {NULL, 0}; what the answer probably is: its tokens are drafts, which no bit depends on. Of an
+     engine that speculates alone. */
+  heddle_string prediction;
 
   heddle_answer_format format;
   heddle_thinking_limit thinking;

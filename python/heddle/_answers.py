@@ -62,6 +62,14 @@ class Answer:
     answer the first that was drawn with them."""
     earlier_digests: list[str] = field(default_factory=list)
     """Of each of `adapter_switches`: the digest until then; `adapter_digest` is that of the last."""
+    drafted_tokens: int = field(default=0, compare=False)
+    """Tokens that were drafted for it and verified, where the model speculates."""
+    accepted_tokens: int = field(default=0, compare=False)
+    """Of these: those that are tokens of the answer."""
+    accepted_prediction_tokens: int = field(default=0, compare=False)
+    """Of these: those that came from `prediction`, as in OpenAI's API."""
+    rejected_prediction_tokens: int = field(default=0, compare=False)
+    """Tokens of `prediction` that were drafted and not accepted."""
     prompt: str = field(default="", compare=False)
     """The text of the prompt, of a conversation that of its last message; of token ids empty."""
 
@@ -127,6 +135,8 @@ def _tops(ids: list[int], logprobs: list[float], places: int) -> list[dict[int, 
 
 def answer_of(completion: _core.Completion, choice: Choice, prompt: str = "") -> Answer:
     """The completion as a value of Python's own."""
+    drafted, accepted = completion.drafts
+    predicted, accepted_prediction = completion.prediction
     return Answer(
         completion.text,
         completion.token_ids,
@@ -149,6 +159,10 @@ def answer_of(completion: _core.Completion, choice: Choice, prompt: str = "") ->
         adapter_digest=completion.adapter_digest or None,
         adapter_switches=completion.adapter_switches,
         earlier_digests=completion.earlier_digests.split(),
+        drafted_tokens=drafted,
+        accepted_tokens=accepted,
+        accepted_prediction_tokens=accepted_prediction,
+        rejected_prediction_tokens=predicted - accepted_prediction,
         prompt=prompt,
     )
 

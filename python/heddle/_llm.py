@@ -69,6 +69,12 @@ class LLM(AdapterCalls, TextCalls, ValueCalls):
         weights: "q8_0" or another type packs the model when it is loaded (docs/models.md).
         activations: What products with the model's matrices take on the CPU: "f32" (empty), or
             "int8", which rounds them for matrices in block formats (docs/int8_activations.md).
+        speculate: How steps draft tokens and verify several at a time, which changes no answer
+            (docs/speculation.md): "off", "ngram" or "suffix".
+        draft_tokens: Tokens that a step drafts for a prompt, at most 15; 0: 8.
+        draft_ngram: How many of the last tokens must have stood before, at least and at most; None:
+            2 and 4.
+        draft_memory: Bytes that recent answers may take with "suffix"; 0: 64 MiB.
         adapter_dir: A folder of adapters that are found by name when a prompt first names them
             (docs/adapters.md); None: only those of `adapters` exist.
         adapter_memory: Bytes of the weights of all adapters; those of `adapter_dir` make room for
@@ -112,6 +118,10 @@ class LLM(AdapterCalls, TextCalls, ValueCalls):
         kv_type: str = "",
         weights: str = "",
         activations: str = "",
+        speculate: str = "off",
+        draft_tokens: int = 0,
+        draft_ngram: tuple[int, int] | None = None,
+        draft_memory: int = 0,
         adapter_dir: str | os.PathLike[str] | None = None,
         adapter_memory: int = 0,
         adapter_host_memory: int = 0,
@@ -154,6 +164,10 @@ class LLM(AdapterCalls, TextCalls, ValueCalls):
                 max_batch_adapters,
                 max_batch_adapter_bytes,
                 os.fspath(generation_config),
+                speculate,
+                draft_tokens,
+                (0, 0) if draft_ngram is None else draft_ngram,
+                draft_memory,
                 lambda done, total: self._on_load(bar, done, total),
             )
         # Also at the end of the process, which must not free the memory while the thread runs.
@@ -211,7 +225,8 @@ class LLM(AdapterCalls, TextCalls, ValueCalls):
         return self._engine.max_context
 
     def stats(self) -> _core.EngineStats:
-        """What the model has done: tokens, steps, seconds, what the prefix cache had, parked prompts."""
+        """What the model has done: tokens, steps, seconds, what the prefix cache had, parked prompts,
+        drafts."""
         return self._engine.stats()
 
     @property

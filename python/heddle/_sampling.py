@@ -71,6 +71,13 @@ class Sampling(TypedDict, total=False):
     """Of the prompts that wait, those of the lowest start first, as in vLLM, and where memory for
     keys and values runs out those of the largest are parked first; any number, 0. Larger ones wait
     as long as lower ones come."""
+    speculation: bool | str | None
+    """How tokens of the answers are drafted (docs/speculation.md): True or None, as the model has it;
+    False or "off"; "ngram" or "suffix", where `LLM(speculate=...)` has that. No bit of an answer
+    depends on it."""
+    prediction: str
+    """What the answer probably is, or has much of, such as a file of which it changes some lines:
+    its tokens are drafts, as in OpenAI's API. For a model that speculates."""
     n: int
     """So many answers to each prompt, 1 to 128: `Answer.each`. Answer i draws with the prompt's
     seed + i, as in vLLM. The prompt's whole pages are computed once. Not for streams."""
@@ -105,6 +112,13 @@ def set_field(request: _core.Request, name: str, value: object) -> None:
         raise TypeError(says) from None
 
 
+def _method_of(speculation: object) -> object:
+    """What a request has of `speculation`; another type is for the request to refuse."""
+    if speculation is None or speculation is True:
+        return ""
+    return "off" if speculation is False else speculation
+
+
 def set_options(request: _core.Request, options: Mapping[str, Any]) -> None:
     """Gives a request its further options.
 
@@ -118,7 +132,9 @@ def set_options(request: _core.Request, options: Mapping[str, Any]) -> None:
             raise TypeError(f"{name} is given to a stream, which has one answer")
         if name == "repetition_penalty" and value is None:
             continue
-        if name == "format":
+        if name == "speculation":
+            set_field(request, name, _method_of(value))
+        elif name == "format":
             request.format = parts_of_format(value)
         elif name == "logit_bias":
             request.logit_bias = list(value.items())

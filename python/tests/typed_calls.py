@@ -31,7 +31,7 @@ def with_numpy() -> None:
 
 def with_a_model() -> None:
     """Prompts of all kinds, one and many."""
-    with heddle.LLM("model.gguf", {"a": "folder"}, weights="q8_0", prefix_cache=False, admit="longest") as llm:
+    with heddle.LLM("model.gguf", {"a": "folder"}, weights="q8_0", prefix_cache=False, admit="longest", speculate="suffix", draft_ngram=(2, 4)) as llm:
         one: heddle.Answer = llm.generate("text", adapter="a", max_tokens=4, stop="\n")
         ids: list[int] = llm.generate([1, 2, 3], temperature=0.5, top_p=0.9, seed=1).token_ids
         many: list[heddle.Answer] = llm.generate(["a", "b"], adapter=["a", None], keep_going=True)
@@ -48,9 +48,11 @@ def with_a_model() -> None:
         names: list[str] = llm.adapters
         cached: int = llm.chat("Hi", cache_salt="a", tenant="b", tenant_weight=2, priority=-1).cached_tokens
         counts: list[int] = [llm.stats().cached_tokens, llm.stats().parkings, llm.load.num_cached_pages]
+        drafted: int = llm.chat("Hi", speculation="ngram", prediction="Ho").drafted_tokens
+        sources: dict[str, tuple[int, int]] = llm.stats().drafts_by_source
         llm.reset_prefix_cache()
         print(one, ids, many, tokens, chat, chats, texts, pieces, names, llm.model.vocab_size)
-        print(cached, counts)
+        print(cached, counts, drafted, sources)
 
 
 async def as_they_come(llm: heddle.LLM) -> str:

@@ -56,6 +56,7 @@ SIZES = [
     ("prompt", texts, 128, [COMPLETE]), ("messages", lambda n: [{"role": "user", "content": "a"}] * n, 300, [CHAT]),
     ("documents", lambda n: [{"text": "a"}] * n, 1024, [CHAT]), ("chat_template_kwargs", pairs, 65536, [CHAT]),
     ("chat_template", lambda n: "a{#" + "x" * (n - 5) + "#}", 262144, [CHAT]),
+    ("prediction", lambda n: {"type": "content", "content": "x" * (n - len('{"type":"content","content":""}'))}, 262144, [CHAT]),
     ("tokens", tokens, 262144, [DETOKENIZE]),
     ("instructions", TEXT, 262144, [RESPONSES]), ("metadata", pairs, 65536, [RESPONSES]), ("cache_salt", TEXT, 1024, [RESPONSES, MESSAGES]),
     ("input", lambda n: [{"role": "user", "content": "a"}] * n, 300, [RESPONSES]), ("stop_sequences", texts, 16, [MESSAGES]),

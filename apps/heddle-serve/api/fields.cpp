@@ -11,6 +11,7 @@
 #include "api/bounds.h"
 #include "api/field_table.h"
 #include "files/json_text.h"
+#include "request_json/field_error.h"
 #include "request_json/format_fields.h"
 #include "request_json/merge_fields.h"
 #include "request_json/nearest.h"
@@ -18,6 +19,7 @@
 #include "request_json/row_reader.h"
 #include "request_json/sampling_fields.h"
 #include "request_json/shown.h"
+#include "request_json/speculation_fields.h"
 
 namespace heddle::serve {
 namespace {
@@ -121,6 +123,29 @@ void read_stream(const RowReader& row, bool ignores_unknown, Generation& generat
   }
 }
 
+/// A prediction is a hint, which clients send without knowing the server: one that drafts nothing
+/// leaves it out. A method is a wish, which is refused where it cannot be met.
+void read_speculation(const RowReader& row, const std::string& own, Generation& generation,
+                      Request& request) {
+  app::read_speculation_fields(row, request);
+  const std::string& method = request.speculation;
+  const bool speculates = !own.empty() && own != "off";
+  const bool has_method = method.empty() || method == "off" || method == own || own == "suffix";
+  if (!has_method) {
+    throw app::FieldError("speculation", row.where() + ": speculation is " + app::quote(method) +
+                                             ", but this server has " +
+                                             (speculates ? app::quote(own) + " alone" : "none") +
+                                             " (--speculate)");
+  }
+  if (!speculates && row.find("speculation") != nullptr && method.empty()) {
+    add_ignored(generation.ignored, "speculation");
+  }
+  generation.has_prediction = row.find("prediction") != nullptr;
+  if (speculates && method != "off") return;
+  request.prediction.clear();
+  if (generation.has_prediction) add_ignored(generation.ignored, "prediction");
+}
+
 }  // namespace
 
 AdapterList read_adapter_list(std::span<const json> list, const std::string& where) {
@@ -178,9 +203,12 @@ files::JsonTree parse_body(const std::string& body) {
 
 std::span<const std::string_view> common_fields() {
   constexpr static auto kAll = [] {
-    std::array<std::string_view, kCommon.size() + app::kFormatFields.size()> all;
-    std::ranges::copy(kCommon, all.begin());
-    std::ranges::copy(app::kFormatFields, all.begin() + kCommon.size());
+    std::array<std::string_view,
+               kCommon.size() + app::kFormatFields.size() + app::kSpeculationFields.size()>
+        all;
+    auto place = std::ranges::copy(kCommon, all.begin()).out;
+    place = std::ranges::copy(app::kFormatFields, place).out;
+    std::ranges::copy(app::kSpeculationFields, place);
     return all;
   }();
   return kAll;
@@ -281,6 +309,7 @@ void read_common(json& body, const app::ServeOptions& options, Generation& gener
   app::read_sampling_fields(row, request);
   if (is_cut_to_fit) generation.room = has_length ? std::max<int64_t>(request.max_tokens, 1) : 1;
   read_format(row, generation, request);
+  read_speculation(row, options.model.engine.speculation.method, generation, request);
   read_model(row, generation);
   read_stream(row, options.ignore_unknown_fields, generation);
   generation.n = row.integer("n", 1, 1, std::max<int64_t>(limits.n, 1));

@@ -79,6 +79,7 @@ struct Generation {
   /// is not cut.
   int64_t room = 0;
   std::string format_field{};          // the one that Request::format comes from; empty: none
+  bool has_prediction = false;         // usage says what became of it
   std::vector<std::string> ignored{};  // fields that are accepted and have no effect
 
   /// What it takes of the limits of its key; null: there are none. Shared: forms keep copies.

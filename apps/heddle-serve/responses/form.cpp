@@ -300,14 +300,14 @@ class ResponsesForm final : public AnswerForm {
     if (has_ended_early_) whole["incomplete_details"] = {{"reason", "max_output_tokens"}};
     whole["output"] = output();
     if (!answer.adapter_digest.empty()) whole["adapter_digest"] = answer.adapter_digest;
-    whole["usage"] = {
-        {"input_tokens", answer.prompt_tokens},
-        {"input_tokens_details",
-         {{"cached_tokens", answer.cached_tokens}, {"cache_write_tokens", 0}}},
-        {"output_tokens", tokens},
-        {"output_tokens_details",
-         JsonObject{{"reasoning_tokens", count_thoughts(request_.generation, answer)}}},
-        {"total_tokens", answer.prompt_tokens + tokens}};
+    JsonObject details{{"reasoning_tokens", count_thoughts(request_.generation, answer)}};
+    if (request_.generation.has_prediction) add_prediction(answer.prediction, details);
+    whole["usage"] = {{"input_tokens", answer.prompt_tokens},
+                      {"input_tokens_details",
+                       {{"cached_tokens", answer.cached_tokens}, {"cache_write_tokens", 0}}},
+                      {"output_tokens", tokens},
+                      {"output_tokens_details", std::move(details)},
+                      {"total_tokens", answer.prompt_tokens + tokens}};
     add_switches(answer, whole);
     return whole;
   }

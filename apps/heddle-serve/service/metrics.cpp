@@ -1,6 +1,7 @@
 #include "service/metrics.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <prometheus/counter.h>
@@ -50,6 +51,28 @@ constexpr const char* kPagesHelp =
 struct Metrics::State {
   using Labels = prometheus::Labels;
 
+  /// Of an engine that speculates; of others there are none.
+  struct Drafts {
+    explicit Drafts(State& state)
+        : rounds(state.counter("vllm:spec_decode_num_drafts_total",
+                               "Times that a step had drafts of a row")),
+          drafted(state.counter("vllm:spec_decode_num_draft_tokens_total",
+                                "Tokens that were drafted and verified")),
+          accepted(state.counter("vllm:spec_decode_num_accepted_tokens_total",
+                                 "Drafts that were accepted")),
+          accepted_at(state.counters("vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                                     "Drafts that were accepted, by their place in the row")),
+          by_source(state.counters("heddle:draft_tokens_total",
+                                   "Drafts and those that were accepted, by their source")),
+          by_place(state.counters("heddle:draft_tokens_by_place_total",
+                                  "Drafts and those that were accepted, by their place")),
+          by_adapter(
+              state.counters("heddle:adapter_draft_tokens_total",
+                             "Drafts of ended answers and those that were accepted, by adapter")) {}
+    Counter &rounds, &drafted, &accepted;
+    Family<Counter>&accepted_at, &by_source, &by_place, &by_adapter;
+  };
+
   State(const EngineOptions& options, int64_t num_pages, const std::string& model_name)
       : base{{"model_name", model_name}}, max_lora(std::to_string(options.max_batch)) {
     gauge("vllm:cache_config_info", "Pages of the KV cache",
@@ -60,6 +83,7 @@ struct Metrics::State {
     gauge("heddle:build_info", "1, of the version that runs",
           {{"version", kVersion}, {"commit", app::commit()}, {"device", options.device}})
         .Set(1);
+    if (options.speculation.method != "off") drafts.emplace(*this);
   }
 
   Labels with(Labels more) const {
@@ -100,6 +124,30 @@ struct Metrics::State {
          {std::pair("prompt", use.prompt_tokens), {"answer", use.answer_tokens}}) {
       raise_to(tenant_tokens.Add(with({{"tenant", tenant}, {"kind", kind}})),
                static_cast<double>(count));
+    }
+  }
+  void show(const DraftCounts& total, const DraftStats& stats) {
+    const auto show_counts = [this](Family<Counter>& family, const char* label,
+                                    const std::string& value, const DraftCounts& counts) {
+      for (const auto& [kind, count] :
+           {std::pair("drafted", counts.drafted), {"accepted", counts.accepted}}) {
+        raise_to(family.Add(with({{label, value}, {"kind", kind}})), static_cast<double>(count));
+      }
+    };
+    raise_to(drafts->rounds, static_cast<double>(stats.by_place.front().drafted));
+    raise_to(drafts->drafted, static_cast<double>(total.drafted));
+    raise_to(drafts->accepted, static_cast<double>(total.accepted));
+    for (size_t i = 0; i < stats.by_source.size(); ++i) {
+      show_counts(drafts->by_source, "source", name(static_cast<DraftSource>(i)),
+                  stats.by_source[i]);
+    }
+    for (size_t i = 0; i < stats.by_place.size(); ++i) {
+      const DraftCounts& counts = stats.by_place[i];
+      if (counts.drafted == 0) break;  // later places have none either
+      const std::string place = std::to_string(i);
+      show_counts(drafts->by_place, "place", place, counts);
+      raise_to(drafts->accepted_at.Add(with({{"position", place}})),
+               static_cast<double>(counts.accepted));
     }
   }
   static void raise_to(Counter& counter, double value) {
@@ -207,6 +255,7 @@ struct Metrics::State {
   Gauge& max_open_files = gauges("process_max_fds", "Maximum number of these").Add({});
   LabelNames adapter_names{kMostAdapters}, timed_adapters{kMostTimedAdapters}, key_names{kMostKeys};
   Gauge* lora_now = nullptr;
+  std::optional<Drafts> drafts;
 };
 
 Metrics::Metrics(const EngineOptions& options, int64_t num_pages, const std::string& model_name)
@@ -224,8 +273,15 @@ void Metrics::count_answer(const Completion& answer, const std::string& adapter)
   s.generation_tokens.Increment(static_cast<double>(answer.token_ids.size()));
   s.queued.Observe(answer.wait_seconds);
   s.finished.Add(s.with({{"finished_reason", name(answer.finish_reason)}})).Increment();
-  s.of_adapter.Add(s.with({{"adapter", s.adapter_names.label_of(adapter)}}))
+  const std::string label = s.adapter_names.label_of(adapter);
+  s.of_adapter.Add(s.with({{"adapter", label}}))
       .Increment(static_cast<double>(answer.token_ids.size()));
+  if (!s.drafts) return;
+  for (const auto& [kind, count] :
+       {std::pair("drafted", answer.drafts.drafted), {"accepted", answer.drafts.accepted}}) {
+    s.drafts->by_adapter.Add(s.with({{"adapter", label}, {"kind", kind}}))
+        .Increment(static_cast<double>(count));
+  }
 }
 
 void Metrics::count_request(const EndedRequest& request) {
@@ -293,6 +349,7 @@ std::string Metrics::text(const Now& now) {
   s.cache_bytes.Set(static_cast<double>(now.fetches.cache_bytes));
   State::raise_to(s.graphs, static_cast<double>(now.stats.graphs));
   State::raise_to(s.graph_seconds, now.stats.graph_seconds);
+  if (s.drafts) s.show(now.stats.drafts, now.stats.draft_stats);
   for (const auto& [tenant, use] : now.tenants) s.show(tenant, use);
   s.show(process_use());
   if (s.lora_now != nullptr) s.lora_info.Remove(s.lora_now);

@@ -105,9 +105,19 @@ void Service::check_room(const Generation& generation) const {
   }
 }
 
+/// Once: clients send predictions to all servers.
+void Service::tell_predictions(const Generation& generation) {
+  if (!generation.has_prediction || engine_->options().speculation.method != "off") return;
+  if (std::exchange(has_told_predictions_, true)) return;
+  spdlog::info(
+      "a request has a prediction, which is left out, as all that follow: the server does not "
+      "speculate (--speculate)");
+}
+
 std::unique_ptr<Service::Rows> Service::submit(const Generation& generation) {
   if (const std::string reason = refusal(); !reason.empty()) throw unavailable(reason);
   check_room(generation);
+  tell_predictions(generation);
   const auto count = std::ssize(generation.prompts) * generation.best_of;
   auto rows = std::make_unique<Rows>(*this);
   rows->events = std::make_shared<RowEvents>(

@@ -167,6 +167,7 @@ class Service {
   void request_report();
   void check_fetches(const SourceChoice& from) const;
   void check_room(const Generation& generation) const;
+  void tell_predictions(const Generation& generation);
 
   boost::asio::io_context& network_;
   boost::asio::thread_pool loads_{1}, answers_{1};
@@ -182,7 +183,7 @@ class Service {
   Tenants tenants_;
   int64_t num_waiting_ = 0, num_running_ = 0;
   std::string ended_by_;
-  bool is_draining_ = false;
+  bool is_draining_ = false, has_told_predictions_ = false;
 };
 
 }  // namespace heddle::serve

@@ -228,8 +228,9 @@ int generate(const GenerateOptions& options, RowSource& rows, const StopSignal& 
   const int signal = run.run();
   const RowCounts counts = run.counts();
   if (!rows.num_rows() && signal == 0) tell_unused_adapters(options, rows);
-  if (!options.quiet) print_statistics(engine.stats(), counts);
-  if (stats) stats->write(statistics_json(engine.stats(), counts));
+  const bool speculates = engine.options().speculation.method != "off";
+  if (!options.quiet) print_statistics(engine.stats(), counts, speculates);
+  if (stats) stats->write(statistics_json(engine.stats(), counts, speculates));
   if (signal != 0) return kExitOfSignals + signal;
   return counts.failed > 0 ? 1 : 0;
 }

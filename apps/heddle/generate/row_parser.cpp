@@ -14,6 +14,7 @@
 #include "request_json/ordered_json.h"
 #include "request_json/row_reader.h"
 #include "request_json/sampling_fields.h"
+#include "request_json/speculation_fields.h"
 
 namespace heddle::app {
 namespace {
@@ -41,10 +42,12 @@ constexpr std::array<std::string_view, 9> kValueFields = {"prompt",       "adapt
                                                           "each_adapter", "model",    "id",
                                                           "custom_id",    "metadata", "cache_salt"};
 constexpr auto kAllFields = [] {
-  std::array<std::string_view, kRowFields.size() + kSamplingFields.size() + kFormatFields.size()>
+  std::array<std::string_view, kRowFields.size() + kSamplingFields.size() + kFormatFields.size() +
+                                   kSpeculationFields.size()>
       all;
-  const auto place = std::ranges::copy(kRowFields, all.begin()).out;
-  std::ranges::copy(kFormatFields, std::ranges::copy(kSamplingFields, place).out);
+  auto place = std::ranges::copy(kRowFields, all.begin()).out;
+  place = std::ranges::copy(kSamplingFields, place).out;
+  std::ranges::copy(kSpeculationFields, std::ranges::copy(kFormatFields, place).out);
   return all;
 }();
 
@@ -110,6 +113,7 @@ void parse_row(const std::string& text, const std::string& where, const RowDefau
   read_adapters(reader, defaults, row);
   read_sampling_fields(reader, row.request);
   if (auto given = read_format(reader)) row.request.format = std::move(given->format);
+  read_speculation_fields(reader, row.request);
   row.request.cache_salt = reader.optional_text("cache_salt");
   row.n = reader.integer("n", defaults.answer.n, 1, 128);
   HEDDLE_CHECK(row.n == 1 || row.each.empty(), where, ": the row has each_adapter, and n is ",

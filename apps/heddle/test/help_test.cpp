@@ -167,6 +167,8 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--top-logprobs", answer.top_logprobs},
       {"--n", answer.n},
       {"--dimensions", 0},  // as many as the model has
+      {"--draft-tokens", fresh.model.engine.speculation.max_drafts},
+      {"--draft-memory", static_cast<double>(fresh.model.engine.speculation.memory)},
       {"--min-tokens", static_cast<double>(answer.min_tokens)},
       {"--seed", static_cast<double>(answer.sampling.seed)},
       {"--hold", static_cast<double>(fresh.hold)},
@@ -197,7 +199,8 @@ TEST_F(Help, ShowsTheDefaultsOfTheStructs) {
       {"--kv-host-memory", "auto"}, {"--kv-type", "auto"},           {"--admit", "now"},
       {"--device", "auto"},         {"--generation-config", "auto"}, {"--host", serve.host},
       {"--input", "auto"},          {"--tool-strict-level", "auto"}, {"--revision", "main"},
-      {"--fairness", "off"},        {"--activations", "auto"}};
+      {"--fairness", "off"},        {"--activations", "auto"},       {"--speculate", "off"},
+      {"--draft-ngram", "2:4"}};
   std::map<std::string, int> seen;
   for (const CommandText& command : program_.commands) {
     for (const OptionText& option : command.options) {

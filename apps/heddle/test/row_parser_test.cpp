@@ -49,6 +49,47 @@ TEST(ParseRow, EveryFieldOfSamplingReachesItsOwnPlace) {
                 {.temperature = 0.5f, .top_k = 3, .top_p = 0.75f, .min_p = 0.25f, .seed = -9}));
 }
 
+TEST(ParseRow, SpeculationAndPrediction) {
+  const auto with = [](const std::string& field) {
+    return parsed(R"({"prompt": "x", )" + field + "}");
+  };
+  EXPECT_EQ(parsed(R"({"prompt": "x"})").speculation, "");
+  EXPECT_EQ(with(R"("speculation": true)").speculation, "");
+  EXPECT_EQ(with(R"("speculation": false)").speculation, "off");
+  for (const char* method : {"off", "ngram", "suffix"}) {
+    EXPECT_EQ(with(R"("speculation": ")" + std::string(method) + '"').speculation, method);
+  }
+  EXPECT_EQ(with(R"("prediction": {"type": "content", "content": "a b"})").prediction, "a b");
+  EXPECT_EQ(with(R"("prediction": {"type": "content", "content": [{"type": "text", "text": "a"},
+                                                                {"type": "text", "text": " b"}]})")
+                .prediction,
+            "a b");
+  EXPECT_EQ(with(R"("prediction": null, "speculation": null)").prediction, "");
+  for (const auto& [field, what] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"("speculation": "eagle3")",
+            "line: speculation is \"eagle3\", expected true, false, \"off\", \"ngram\" or "
+            "\"suffix\""},
+           {R"("speculation": 3)", "line: speculation is 3, expected true, false"},
+           {R"("speculation": {})", "line: speculation is object, expected true, false"},
+           {R"("prediction": "x")", "line: prediction is string, expected an object"},
+           {R"("prediction": {"content": "x"})", "line: prediction.type is missing"},
+           {R"("prediction": {"type": "text", "content": "x"})",
+            "prediction.type is not \"content\""},
+           {R"("prediction": {"type": "content"})", "line: prediction.content is missing"},
+           {R"("prediction": {"type": "content", "content": 1})",
+            "prediction.content is number, expected a string or an array of texts"},
+           {R"("prediction": {"type": "content", "content": ["x"]})",
+            "prediction.content[0] is string, expected an object"},
+           {R"("prediction": {"type": "content", "content": [{"type": "image", "text": "x"}]})",
+            "prediction.content[0].type is not \"text\""},
+           {R"("prediction": {"type": "content", "content": [{"type": "text", "text": 1}]})",
+            "prediction.content[0].text is number, expected a string"},
+           {R"("prediction": {"type": "content", "content": "x", "contents": 1})",
+            "prediction: unknown field \"contents\""}}) {
+    testing::expect_invalid({what}, [&] { (void)with(field); });
+  }
+}
+
 TEST(ParseRow, FormatOfTheAnswer) {
   RowDefaults given = defaults();
   given.answer.format = {.kind = AnswerFormat::Kind::kRegex, .source = "a+"};

@@ -71,7 +71,6 @@ ONLY: dict[str, tuple[tuple[Any, ...], str]] = {
     "quantization": (_NONE, 'leave it out: the model\'s files say it; weights="q8_0" packs others'),
     "hf_overrides": ((None, {}), "edit the model's config.json"),
     "override_generation_config": ((None, {}), "give generation_config, a file or folder"),
-    "speculative_config": (_NONE, "heddle.LLM does not speculate"),
     "compilation_config": (_NONE, "nothing is compiled; leave it out"),
     "lora_dtype": (("auto",), "the device decides: as stored on the CPU, as activations on a GPU"),
     "chat_template": (_NONE, POINTERS["chat_template"]),
@@ -107,6 +106,36 @@ _KV_TYPES = {
 _ACTIVATIONS = {
     "float16": "f16", "half": "f16", "bfloat16": "bf16", "float32": "f32", "float": "f32",
 }  # fmt: skip
+
+
+_SPECULATION = ("method", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max")
+
+
+def _speculation(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of heddle.LLM; where one of prompt_lookup_min and prompt_lookup_max is given, it is the other
+    one too, as in vLLM.
+
+    Raises:
+        NotImplementedError: A key or a method that heddle does not have.
+    """
+    for key in config:
+        if key not in _SPECULATION:
+            says = f"expected {', '.join(_SPECULATION)}"
+            if key.startswith("suffix_decoding_"):
+                says += "; draft_memory bounds what \"suffix\" keeps of recent answers"
+            raise NotImplementedError(f"speculative_config has {key!r}, {says}")
+    method = config.get("method")
+    if method not in ("ngram", "suffix"):
+        raise NotImplementedError(
+            f'speculative_config has method {method!r}, expected "ngram" or "suffix"'
+        )
+    options: dict[str, Any] = {"speculate": method}
+    if (most := config.get("num_speculative_tokens")) is not None:
+        options["draft_tokens"] = most
+    low, high = config.get("prompt_lookup_min"), config.get("prompt_lookup_max")
+    if low is not None or high is not None:
+        options["draft_ngram"] = (high if low is None else low, low if high is None else high)
+    return options
 
 
 @dataclass(frozen=True)
@@ -157,6 +186,8 @@ def translated(model: str, given: Mapping[str, Any]) -> Translated:
                     f"kv_cache_dtype={value!r}, expected {', '.join(_KV_TYPES)}"
                 )
             options["kv_type"] = _KV_TYPES[value]
+        elif name == "speculative_config":
+            options.update(_speculation(value) if value is not None else {})
         elif name == "generation_config":
             options[name] = _generation_config(value)
         elif name == "device":
@@ -168,7 +199,7 @@ def translated(model: str, given: Mapping[str, Any]) -> Translated:
         elif name in own_names:
             options[name] = value
         else:
-            known = [*own_names, *RENAMED, *ONLY, *WITHOUT_EFFECT, "enable_lora", "seed", "dtype"]
+            known = [*own_names, *RENAMED, *ONLY, *WITHOUT_EFFECT, "speculative_config", "enable_lora", "seed", "dtype"]
             raise unknown_keyword("LLM", name, known)
     return Translated(options, enable_lora, seed, _ACTIVATIONS.get(dtype))
 

@@ -49,6 +49,48 @@ FORMATS = [
 ]
 
 
+def test_a_format_that_forces_tokens_has_drafts_and_no_answer_depends_on_them(model: str, llm: heddle.LLM) -> None:
+    forced: dict[str, Any] = {"format": ["a forced answer of several tokens"], "max_tokens": 32}
+    want = llm.chat("Which one?", **forced)
+    assert (want.drafted_tokens, want.accepted_tokens) == (0, 0)
+    with heddle.LLM(model, speculate="ngram", draft_tokens=4, draft_ngram=(2, 3)) as drafting:
+        for speculation in (None, True, "ngram"):
+            answer = drafting.chat("Which one?", speculation=speculation, **forced)
+            assert answer == want and 0 < answer.accepted_tokens <= answer.drafted_tokens, speculation
+        stats = drafting.stats()
+        assert list(stats.drafts_by_source) == ["format", "ngram", "prediction", "suffix"]
+        for i, whole in enumerate((stats.drafted_tokens, stats.accepted_tokens)):
+            assert whole > 0 and sum(counts[i] for counts in stats.drafts_by_source.values()) == whole
+            assert sum(counts[i] for counts in stats.drafts_by_place) == whole
+        assert f"drafted_tokens={stats.drafted_tokens}" in repr(stats)
+        for off in (False, "off"):
+            answer = drafting.chat("Which one?", speculation=off, **forced)
+            assert answer == want and answer.drafted_tokens == 0
+        hello = llm.generate("Hello", max_tokens=8)
+        params = [heddle.SamplingParams(prediction="there, how"), heddle.SamplingParams(speculation=False)]
+        for predicted in drafting.generate(["Hello", "Hello"], params, max_tokens=8):
+            assert predicted == hello and predicted.accepted_prediction_tokens <= predicted.accepted_tokens
+            assert predicted.rejected_prediction_tokens >= 0
+        with pytest.raises(ValueError, match="speculation is 'eagle3', expected off, ngram or suffix"):
+            drafting.generate("Hello", speculation="eagle3")
+        with pytest.raises(TypeError, match="speculation is int, expected a text"):
+            drafting.generate("Hello", speculation=3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="speculation is ngram, but the engine has none"):
+        llm.generate("Hello", speculation="ngram")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"speculate": "eagle3"}, "speculation is 'eagle3', expected off, ngram or suffix"), ({"draft_tokens": 16}, "max_drafts is 16, expected 0 to 15"),
+        ({"draft_ngram": (4, 2)}, "min_ngram is 4, expected at most max_ngram = 2"), ({"draft_memory": -1}, "speculation memory is -1"),
+    ],
+)
+def test_options_of_drafts_that_are_wrong(model: str, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        heddle.LLM(model, **options)
+
+
 @pytest.mark.parametrize(("given", "fits"), FORMATS)
 def test_answers_have_their_format(llm: heddle.LLM, given: Any, fits: Any) -> None:
     for seed in range(3):

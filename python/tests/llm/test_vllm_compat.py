@@ -225,6 +225,13 @@ def test_options_are_those_of_heddle() -> None:
         "generation_config": "none", "device": None, "prefill_chunk": 64, "adapter_memory": 7,
     }
     assert (options.enable_lora, options.seed, options.activations) == (True, 3, "bf16")
+    for config, own in (
+        ({"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 4}, {"draft_tokens": 5, "draft_ngram": (2, 4)}),
+        ({"method": "ngram", "prompt_lookup_max": 3}, {"draft_ngram": (3, 3)}), ({"method": "ngram", "prompt_lookup_min": 3}, {"draft_ngram": (3, 3)}),
+        ({"method": "suffix"}, {}),
+    ):
+        assert translated("m", {"speculative_config": config}).options == {"model": "m", "speculate": config["method"], **own}
+    assert translated("m", {"speculative_config": None}).options == {"model": "m"}
     names = set(heddle.LLM.__init__.__wrapped__.__code__.co_varnames)  # type: ignore[attr-defined]
     assert set(RENAMED.values()) <= names and not names & (set(ONLY) | set(WITHOUT_EFFECT))
 
@@ -235,7 +242,10 @@ def test_options_are_those_of_heddle() -> None:
         ({"tensor_parallel_size": 2}, NotImplementedError, "one device"), ({"gpu_memory_utilization": 0.5}, NotImplementedError, "kv_memory"),
         ({"quantization": "awq"}, NotImplementedError, "files"), ({"tokenizer": "other"}, NotImplementedError, "model's own"),
         ({"dtype": "int8"}, NotImplementedError, "leave it out"), ({"kv_cache_dtype": "fp8_e5m2"}, NotImplementedError, "fp8_e5m2.*expected auto, float16, .*fp8_e4m3"),
-        ({"speculative_config": {}}, NotImplementedError, "speculate"), ({"enable_lorra": True}, TypeError, "did you mean enable_lora"),
+        ({"speculative_config": {}}, NotImplementedError, 'method None, expected "ngram" or "suffix"'),
+        ({"speculative_config": {"method": "eagle3"}}, NotImplementedError, "method 'eagle3', expected"),
+        ({"speculative_config": {"method": "ngram", "model": "x"}}, NotImplementedError, "has 'model', expected method, num_speculative_tokens, "),
+        ({"speculative_config": {"method": "suffix", "suffix_decoding_max_tree_depth": 9}}, NotImplementedError, "tree_depth.*; draft_memory bounds"), ({"enable_lorra": True}, TypeError, "did you mean enable_lora"),
         ({"n_ctx": 5}, TypeError, "it is max_context here"),
     ],
 )

@@ -155,6 +155,8 @@ Request request_of(const heddle_engine_request& given) {
   request.tenant = string_of("tenant", given.tenant);
   request.tenant_weight = given.tenant_weight;
   request.priority = given.priority;
+  request.speculation = string_of("speculation", given.speculation, kMaxName);
+  request.prediction = string_of("prediction", given.prediction);
   request.format = format_of(given.format);
   request.thinking = {.max_tokens = given.thinking.max_tokens,
                       .begin = string_of("thinking.begin", given.thinking.begin, kMaxName),
@@ -183,6 +185,12 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
       .kv_type = string_of("options.kv_type", given.kv_type, kMaxName),
       .weights = string_of("options.weights", given.weights, kMaxName),
       .activations = string_of("options.activations", given.activations, kMaxName),
+      .speculation = {.method = string_of("options.speculation.method", given.speculation.method,
+                                          kMaxName),
+                      .max_drafts = given.speculation.max_drafts,
+                      .min_ngram = given.speculation.min_ngram,
+                      .max_ngram = given.speculation.max_ngram,
+                      .memory = given.speculation.memory},
       .adapter_memory = given.adapter_memory,
       .adapter_host_memory = given.adapter_host_memory,
       .max_batch_adapters = given.max_batch_adapters,

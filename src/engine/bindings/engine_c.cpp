@@ -68,6 +68,14 @@ static_assert(sizeof(heddle_adapter_switch) == sizeof(AdapterSwitch) &&
               offsetof(heddle_adapter_switch, position) == offsetof(AdapterSwitch, position) &&
               offsetof(heddle_adapter_switch, token) == offsetof(AdapterSwitch, token));
 
+heddle_draft_counts counts_of(const DraftCounts& counts) {
+  return {counts.drafted, counts.accepted};
+}
+
+static_assert(kMaxRowDrafts == HEDDLE_MAX_ROW_DRAFTS);
+static_assert(kNumDraftSources == HEDDLE_NUM_DRAFT_SOURCES &&
+              static_cast<int>(DraftSource::kFormat) == HEDDLE_DRAFT_FORMAT);
+
 /// The texts as C sees them; none where there is no memory.
 std::vector<heddle_string> views_of(const std::vector<std::string>& texts) noexcept {
   std::vector<heddle_string> views;
@@ -111,6 +119,8 @@ heddle_engine_event event_of(const Event& event, const std::vector<heddle_string
       .stop = view_of(completion.stop),
       .stop_token = completion.stop_token,
       .wait_seconds = completion.wait_seconds,
+      .drafts = counts_of(completion.drafts),
+      .prediction = counts_of(completion.prediction),
       .error = view_of(completion.error),
       .error_code = error_code_of(completion.error_code),
       .adapter_digest = view_of(completion.adapter_digest),
@@ -198,6 +208,7 @@ void heddle_engine_options_init(heddle_engine_options* options) {
               .kv_type = {nullptr, 0},
               .weights = {nullptr, 0},
               .activations = {nullptr, 0},
+              .speculation = {},
               .adapter_dir = {nullptr, 0},
               .adapter_memory = defaults.adapter_memory,
               .adapter_host_memory = defaults.adapter_host_memory,
@@ -303,6 +314,7 @@ heddle_status heddle_engine_get_load(heddle_engine* engine, heddle_engine_load* 
 
 heddle_status heddle_engine_get_stats(heddle_engine* engine, heddle_engine_stats* stats) {
   return guard([&] {
+    using heddle::capi::counts_of;
     required("stats", stats) = {};
     const heddle::EngineStats now =
         required("engine", engine).thread.call([](heddle::Engine& e) { return e.stats(); });
@@ -328,7 +340,12 @@ heddle_status heddle_engine_get_stats(heddle_engine* engine, heddle_engine_stats
               .cached_tokens = now.cached_tokens,
               .host_tokens = now.host_tokens,
               .disk_tokens = now.disk_tokens,
-              .parkings = now.parkings};
+              .parkings = now.parkings,
+              .drafts = counts_of(now.drafts),
+              .draft_stats = {}};
+    const heddle::DraftStats& drafts = now.draft_stats;
+    std::ranges::transform(drafts.by_place, stats->draft_stats.by_place, counts_of);
+    std::ranges::transform(drafts.by_source, stats->draft_stats.by_source, counts_of);
   });
 }
 

@@ -1,7 +1,12 @@
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -45,6 +50,27 @@ void bind_receipt(nb::module_& m) {
       .def("__str__", &AdapterReceipt::summary);
 }
 
+/// Drafted and accepted.
+using Counts = std::pair<int64_t, int64_t>;
+
+Counts counts_of(const DraftCounts& counts) { return {counts.drafted, counts.accepted}; }
+
+std::map<std::string, Counts> drafts_by_source(const EngineStats& stats) {
+  std::map<std::string, Counts> drafts;
+  for (size_t i = 0; i < kNumDraftSources; ++i) {
+    drafts[name(static_cast<DraftSource>(i))] = counts_of(stats.draft_stats.by_source[i]);
+  }
+  return drafts;
+}
+
+std::vector<Counts> drafts_by_place(const EngineStats& stats) {
+  std::vector<Counts> drafts;
+  for (const DraftCounts& counts : stats.draft_stats.by_place) {
+    if (counts.drafted > 0) drafts.push_back(counts_of(counts));  // later places have none either
+  }
+  return drafts;
+}
+
 /// What the engine has done, and what it has to do.
 void bind_state(nb::module_& m) {
   nb::class_<EngineStats>(m, "EngineStats")
@@ -71,6 +97,10 @@ void bind_state(nb::module_& m) {
       .def_ro("host_tokens", &EngineStats::host_tokens)
       .def_ro("disk_tokens", &EngineStats::disk_tokens)
       .def_ro("parkings", &EngineStats::parkings)
+      .def_prop_ro("drafted_tokens", [](const EngineStats& s) { return s.drafts.drafted; })
+      .def_prop_ro("accepted_tokens", [](const EngineStats& s) { return s.drafts.accepted; })
+      .def_prop_ro("drafts_by_source", &drafts_by_source)
+      .def_prop_ro("drafts_by_place", &drafts_by_place)
       .def("__repr__", &named_fields);
   nb::class_<EngineLoad>(m, "EngineLoad")
       .def_ro("num_waiting", &EngineLoad::num_waiting)

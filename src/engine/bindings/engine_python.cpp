@@ -102,6 +102,8 @@ class PythonEngine {
   pid_t process_;
 };
 
+using Pair = std::pair<int64_t, int64_t>;
+
 EngineOptions options_of(std::string model, std::string device, int64_t max_batch,
                          int64_t num_threads, int64_t page_size, int64_t prefill_chunk,
                          int64_t max_context, int64_t kv_memory, bool prefix_cache,
@@ -110,7 +112,8 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
                          std::string kv_type, std::string weights, std::string activations,
                          std::string adapter_dir, int64_t adapter_memory,
                          int64_t adapter_host_memory, int64_t max_batch_adapters,
-                         int64_t max_batch_adapter_bytes, std::string generation_config) {
+                         int64_t max_batch_adapter_bytes, std::string generation_config,
+                         SpeculationOptions speculation) {
   return {.model_path = std::move(model),
           .device = std::move(device),
           .max_batch = narrowed("max_batch", max_batch),
@@ -129,12 +132,22 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
           .kv_type = std::move(kv_type),
           .weights = std::move(weights),
           .activations = std::move(activations),
+          .speculation = std::move(speculation),
           .adapter_dir = std::move(adapter_dir),
           .adapter_memory = adapter_memory,
           .adapter_host_memory = adapter_host_memory,
           .max_batch_adapters = max_batch_adapters,
           .max_batch_adapter_bytes = max_batch_adapter_bytes,
           .generation_config = std::move(generation_config)};
+}
+
+SpeculationOptions speculation_of(std::string method, int64_t max_drafts, const Pair& ngram,
+                                  int64_t memory) {
+  return {.method = std::move(method),
+          .max_drafts = narrowed("draft_tokens", max_drafts),
+          .min_ngram = narrowed("draft_ngram", ngram.first),
+          .max_ngram = narrowed("draft_ngram", ngram.second),
+          .memory = memory};
 }
 
 /// What Python raises while the model is loaded, ctrl-C among it, ends the load.
@@ -233,6 +246,11 @@ void bind_completion(nb::module_& m) {
                      return places;
                    })
       .def_ro("earlier_digests", &Completion::earlier_digests)
+      .def_prop_ro("drafts",
+                   [](const Completion& c) { return Pair(c.drafts.drafted, c.drafts.accepted); })
+      .def_prop_ro(
+          "prediction",
+          [](const Completion& c) { return Pair(c.prediction.drafted, c.prediction.accepted); })
       .def_prop_ro("finish_reason", [](const Completion& c) { return name(c.finish_reason); })
       .def_ro("adapter_digest", &Completion::adapter_digest)
       .def_ro("error", &Completion::error)
@@ -274,15 +292,18 @@ void bind_engine(nb::module_& m) {
              std::string kv_type, std::string weights, std::string activations,
              std::string adapter_dir, int64_t adapter_memory, int64_t adapter_host_memory,
              int64_t max_batch_adapters, int64_t max_batch_adapter_bytes,
-             std::string generation_config, const nb::object& on_load) {
+             std::string generation_config, std::string speculate, int64_t draft_tokens,
+             const Pair& draft_ngram, int64_t draft_memory, const nb::object& on_load) {
             load(self,
-                 options_of(std::move(model), std::move(device), max_batch, num_threads, page_size,
-                            prefill_chunk, max_context, kv_memory, prefix_cache, kv_host_memory,
-                            std::move(kv_cache_dir), kv_disk_memory, kv_disk_salted,
-                            std::move(admit), std::move(fairness), std::move(kv_type),
-                            std::move(weights), std::move(activations), std::move(adapter_dir),
-                            adapter_memory, adapter_host_memory, max_batch_adapters,
-                            max_batch_adapter_bytes, std::move(generation_config)),
+                 options_of(
+                     std::move(model), std::move(device), max_batch, num_threads, page_size,
+                     prefill_chunk, max_context, kv_memory, prefix_cache, kv_host_memory,
+                     std::move(kv_cache_dir), kv_disk_memory, kv_disk_salted, std::move(admit),
+                     std::move(fairness), std::move(kv_type), std::move(weights),
+                     std::move(activations), std::move(adapter_dir), adapter_memory,
+                     adapter_host_memory, max_batch_adapters, max_batch_adapter_bytes,
+                     std::move(generation_config),
+                     speculation_of(std::move(speculate), draft_tokens, draft_ngram, draft_memory)),
                  on_load);
           },
           "model"_a, "device"_a, "max_batch"_a, "num_threads"_a, "page_size"_a, "prefill_chunk"_a,
@@ -290,7 +311,8 @@ void bind_engine(nb::module_& m) {
           "kv_disk_memory"_a, "kv_disk_salted"_a, "admit"_a, "fairness"_a, "kv_type"_a, "weights"_a,
           "activations"_a = "", "adapter_dir"_a = "", "adapter_memory"_a = 0,
           "adapter_host_memory"_a = 0, "max_batch_adapters"_a = 0, "max_batch_adapter_bytes"_a = 0,
-          "generation_config"_a = "", "on_load"_a = nb::none())
+          "generation_config"_a = "", "speculate"_a = "", "draft_tokens"_a = 0,
+          "draft_ngram"_a = Pair(), "draft_memory"_a = 0, "on_load"_a = nb::none())
       .def("close", &PythonEngine::close)
       .def(
           "submit",

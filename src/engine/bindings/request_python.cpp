@@ -93,6 +93,8 @@ void bind_fields(nb::class_<Request>& request) {
       .def_rw("tenant", &Request::tenant)
       .def_rw("tenant_weight", &Request::tenant_weight)
       .def_rw("priority", &Request::priority)
+      .def_rw("speculation", &Request::speculation)
+      .def_rw("prediction", &Request::prediction)
       .def_rw("continue_final_message", &Request::continue_final_message);
   const auto tokens = [&request](const char* name, auto Request::*field) {
     request.def_prop_rw(

@@ -115,6 +115,7 @@ void OpenAiForm::add_ids(const Completion& completion, JsonObject& choice) const
 /// A prompt of several answers counts once, with what the first of them took from the cache.
 JsonObject OpenAiForm::usage(std::span<const Completion> rows) const {
   int64_t prompt = 0, cached = 0, answer = 0, thoughts = 0;
+  DraftCounts prediction;
   bool finds_thoughts = false;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (i % static_cast<size_t>(generation_.best_of) == 0) {
@@ -122,6 +123,8 @@ JsonObject OpenAiForm::usage(std::span<const Completion> rows) const {
       cached += rows[i].cached_tokens;
     }
     answer += std::ssize(rows[i].token_ids);
+    prediction.drafted += rows[i].prediction.drafted;
+    prediction.accepted += rows[i].prediction.accepted;
     const size_t prompt_index = prompt_of(i);
     thoughts += count_thoughts(generation_, rows[i], prompt_index);
     finds_thoughts = finds_thoughts || generation_.parser_of(prompt_index).finds_reasoning;
@@ -130,9 +133,10 @@ JsonObject OpenAiForm::usage(std::span<const Completion> rows) const {
                    {"completion_tokens", answer},
                    {"total_tokens", prompt + answer},
                    {"prompt_tokens_details", JsonObject{{"cached_tokens", cached}}}};
-  if (finds_thoughts) {
-    usage["completion_tokens_details"] = {{"reasoning_tokens", thoughts}};
-  }
+  JsonObject details;
+  if (finds_thoughts) details["reasoning_tokens"] = thoughts;
+  if (generation_.has_prediction) add_prediction(prediction, details);
+  if (!details.empty()) usage["completion_tokens_details"] = std::move(details);
   return usage;
 }
 

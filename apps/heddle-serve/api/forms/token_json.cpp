@@ -191,4 +191,9 @@ void add_switches(const Completion& completion, JsonObject& answer) {
   }
 }
 
+void add_prediction(const DraftCounts& counts, JsonObject& details) {
+  details["accepted_prediction_tokens"] = counts.accepted;
+  details["rejected_prediction_tokens"] = counts.drafted - counts.accepted;
+}
+
 }  // namespace heddle::serve

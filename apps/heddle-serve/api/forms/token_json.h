@@ -57,5 +57,7 @@ void add_completion_logprobs(const TokenSpan& tokens, const TokenNames& names, s
 /// "adapter_switches": [{"position", "token", "before"}, ...], where the request went on with other
 /// weights; "before" is the digest until then.
 void add_switches(const Completion& completion, JsonObject& answer);
+/// What became of a prediction's tokens, to the details of usage.
+void add_prediction(const DraftCounts& counts, JsonObject& details);
 
 }  // namespace heddle::serve

@@ -338,6 +338,16 @@ TEST_F(CEngine, WrongArgumentsAreNamed) {
   options.activations = c_string(unknown_type);
   expect_failure("activations is 'q8_0', expected f32 or int8",
                  heddle_engine_create(&none, c_string(path), &options));
+  heddle_engine_options_init(&options);
+  options.speculation.method = c_string(unknown_type);
+  expect_failure("speculation is 'q8_0', expected off, ngram or suffix",
+                 heddle_engine_create(&none, c_string(path), &options));
+  options.speculation = {{nullptr, 0}, 16, 0, 0, 0};
+  expect_failure("max_drafts is 16, expected 0 to 15",
+                 heddle_engine_create(&none, c_string(path), &options));
+  options.speculation = {{nullptr, 0}, 0, 4, 2, 0};
+  expect_failure("min_ngram is 4, expected at most max_ngram = 2",
+                 heddle_engine_create(&none, c_string(path), &options));
   expect_failure("adapter name \"first\" is given twice",
                  heddle_engine_add_adapter(engine, c_string("first"), c_string(second), false));
   expect_failure(
@@ -364,6 +374,10 @@ TEST_F(CEngine, WrongArgumentsAreNamed) {
   expect_failure("cache_salt.data is NULL, but it has 2 bytes",
                  heddle_engine_submit(engine, &request, &id));
   request.cache_salt = {nullptr, 0};
+  request.prediction = {nullptr, 2};
+  expect_failure("prediction.data is NULL, but it has 2 bytes",
+                 heddle_engine_submit(engine, &request, &id));
+  request.prediction = {nullptr, 0};
   request.format.kind = HEDDLE_FORMAT_STRUCTURAL_TAG + 1;
   expect_failure("format.kind is 8, expected 0 to 7", heddle_engine_submit(engine, &request, &id));
   request.format = {HEDDLE_FORMAT_CHOICE, {nullptr, 0}, nullptr, 1};
