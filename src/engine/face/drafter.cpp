@@ -13,8 +13,8 @@
 namespace heddle {
 namespace {
 
-/// Steps without a draft after which a row is asked every so many tokens only.
-constexpr int64_t kPatience = 4, kAskedEvery = 32;
+/// Steps without a draft after which steps wait for a row every so many tokens only.
+constexpr int64_t kPatience = 16, kAskedEvery = 8;
 /// Adapters whose acceptance is known.
 constexpr size_t kMaxAverages = 4096;
 
@@ -55,11 +55,14 @@ std::unique_ptr<RowDrafts> Drafter::drafts_of(const std::string& method,
   return drafts;
 }
 
-bool Drafter::is_drafting(const Sequence& sequence) {
-  const RowDrafts* const drafts = sequence.drafts.get();
-  if (drafts == nullptr) return false;
-  const bool finds_none = drafts->num_without >= kPatience && drafts->num_without % kAskedEvery > 0;
-  return !finds_none && drafts->acceptance.offer(1).num_offered > 0;
+bool Drafter::may_try(const Sequence& sequence) {
+  return sequence.drafts != nullptr && sequence.drafts->acceptance.offer(1).num_offered > 0;
+}
+
+bool Drafter::pays_to_wait(const Sequence& sequence) {
+  if (!may_try(sequence)) return false;
+  const int64_t num_without = sequence.drafts->num_without;
+  return num_without < kPatience || num_without % kAskedEvery == 0;
 }
 
 /// Gives the row's new tokens to what drafts from them.

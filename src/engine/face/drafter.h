@@ -37,9 +37,11 @@ class Drafter {
   [[nodiscard]] std::unique_ptr<RowDrafts> drafts_of(const std::string& method,
                                                      std::vector<int32_t> prediction) const;
 
-  /// Whether the row may have drafts after its next token, so that the step after it waits for it.
-  /// A row for which there is nothing to draft is asked now and then.
-  [[nodiscard]] static bool is_drafting(const Sequence& sequence);
+  /// Whether drafts of the row have been right often enough, or it is time to see whether they are.
+  [[nodiscard]] static bool may_try(const Sequence& sequence);
+  /// Whether a step should wait for the row's next token, since it may have drafts then. Where none
+  /// were found for long, that is so now and then.
+  [[nodiscard]] static bool pays_to_wait(const Sequence& sequence);
   /// Writes RowDrafts::tokens, but for those of a format: what may follow the row's tokens. `key`:
   /// whose answers it may have.
   void propose(Sequence& sequence, int64_t max_drafts, const SuffixMemoryKey& key);

@@ -142,8 +142,7 @@ void Engine::State::draft_tokens() noexcept {
     if (sequence.drafts == nullptr) continue;
     std::vector<int32_t>& drafts = sequence.drafts->tokens;
     drafts.clear();
-    const bool may =
-        is_alone && may_draft(sequence) && (hooks.draft || Drafter::is_drafting(sequence));
+    const bool may = is_alone && may_draft(sequence) && (hooks.draft || Drafter::may_try(sequence));
     const int64_t max_drafts = may ? max_drafts_of(sequence) : 0;
     if (max_drafts == 0) continue;
     try {
@@ -165,7 +164,7 @@ void Engine::State::draft_tokens() noexcept {
 bool Engine::State::awaits_drawn() const {
   if (!drafter.is_on()) return false;
   return std::ranges::any_of(queue.running(), [&](const Sequence& sequence) {
-    return may_draft(sequence) && (hooks.draft || Drafter::is_drafting(sequence));
+    return may_draft(sequence) && (hooks.draft || Drafter::pays_to_wait(sequence));
   });
 }
 

@@ -228,6 +228,7 @@ TEST_F(SpeculationTest, PagesThatRunOutChangeNoBit) {
     all[i].token_ids = *all[i - 1].token_ids;
     all[i].token_ids->push_back(9);
   }
+  int64_t num_parkings = 0;
   for (const bool as_on_gpu : {false, true}) {
     const EngineOptions roomy{.max_batch = 8, .page_size = 4, .prefill_chunk = 7};
     Engine plain = engine({}, roomy, as_on_gpu);
@@ -237,9 +238,10 @@ TEST_F(SpeculationTest, PagesThatRunOutChangeNoBit) {
       narrow.kv_memory = plain.options().kv_memory / plain.load().num_pages * 26;
       Engine drafting = engine(make(known(all, want)), narrow, as_on_gpu);
       expect_same(testing::run_all(drafting, all), want, name);
-      EXPECT_GT(drafting.stats().parkings, 0) << name;
+      num_parkings += drafting.stats().parkings;
     }
   }
+  EXPECT_GT(num_parkings, 4);
 }
 
 TEST_F(SpeculationTest, FormatsKeepTheirBitsAndWhatTheyForceIsDrafted) {
