@@ -66,10 +66,11 @@ class Bench(unittest.TestCase):
             self.assertIn(name, out)
 
     def test_the_model_behind_a_context_with_a_cache_of_16_bits(self):
-        code, out, err = run("model", "--samples", 1, "--tokens", 2, "--context", 40, "--kv-type", "bf16", "--json", self.json)
+        code, out, err = run("model", "--samples", 1, "--tokens", 2, "--context", 40, "--kv-type", "bf16", "--speculate", "ngram",
+                             "--json", self.json)
         self.assertEqual(code, 0, err)
         object = json.loads(self.json.read_text())
-        self.assertEqual(object["kv_type"], "bf16")
+        self.assertEqual((object["kv_type"], object["speculation"]), ("bf16", "ngram"))
         speeds = {figure["name"]: figure["samples"][0] for figure in object["results"] if figure["unit"] == "tokens/s"}
         self.assertEqual(list(speeds), ["decode_1_row_behind_40", "decode_8_rows_behind_40"])
         self.assertGreater(min(speeds.values()), 0)
@@ -89,7 +90,7 @@ class Bench(unittest.TestCase):
         self.assertEqual(code, 0, err)
         report = json.loads(self.json.read_text())
         self.assertEqual(check_records.faults_of(report), [])
-        self.assertEqual((report["weights"], report["rank"], report["kv_type"]), ("q8_0", 8, "f32"))
+        self.assertEqual((report["weights"], report["rank"], report["kv_type"], report["speculation"]), ("q8_0", 8, "f32", "off"))
         records = report["records"]
         self.assertEqual([r["op"] for r in records], ["plain_reads", *["decode_step"] * 4, *["prompt"] * 4, "prompt_beside_rows",
                                                    "longest_step_beside_prompt"])
@@ -194,6 +195,7 @@ class Bench(unittest.TestCase):
         self.refused("engine", "--shape", "/no/such.json", says=["/no/such.json", "llama-3.1-8b", "config.json"])
         for wrong in ("1", "1/2", "0/0", "2/-1", "a/1", "1/1x", "2/2/1", "2/1/-1"):
             self.refused("engine", "--rows", wrong, says=[f"--rows {wrong}", "32/8"])
+        self.refused("engine", "--speculate", "ngram", says=["--speculate ngram", "one token of each row", "`model`"])
         self.refused("prefix", "--figure", "hits", says=["--figure hits", "shared", "rules"])
         self.refused("prefix", "--figure", "shared", "--shape", self.shape(), "--shared", "40", says=["--shared is 40", "page size 16"])
         self.refused("no-such-op", says=["no-such-op", "heddle-bench"])

@@ -55,7 +55,7 @@ def fields_of(body):
 
 def engine_problems():
     cpp = "".join((INCLUDE / "engine" / name).read_text() for name in ("engine.h", "request.h", "speculation.h"))
-    c = (INCLUDE / "c_engine.h").read_text()
+    c = "".join((INCLUDE / name).read_text() for name in ("c_engine.h", "c_engine_parts.h"))
     functions = set(re.findall(r"\bheddle_engine_(\w+)\(", c))
     public = body_of(cpp, "class Engine {").split(" private:")[0]
     names = set(re.findall(r"^  (?:\[\[nodiscard\]\] )?[\w:<>&, ]+[ &](\w+)\(", public, re.MULTILINE)) - {"operator"}

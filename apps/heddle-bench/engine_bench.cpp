@@ -302,6 +302,9 @@ class EngineBench {
 }  // namespace
 
 int bench_engine(const BenchOptions& options) {
+  const std::string& method = options.model.engine.speculation.method;
+  HEDDLE_CHECK(method.empty() || method == "off", "--speculate ", method,
+               ": steps of `engine` draw one token of each row; `model` takes it");
   std::vector<RowsAndAdapters> all;
   const int64_t num_prompt_tokens = options.prompt < 0 ? kPrompt : options.prompt;
   const int num_prompts = num_prompt_tokens > 0 ? kPrompts : 0;

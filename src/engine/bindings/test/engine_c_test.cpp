@@ -342,9 +342,6 @@ TEST_F(CEngine, WrongArgumentsAreNamed) {
   options.speculation.method = c_string(unknown_type);
   expect_failure("speculation is 'q8_0', expected off, ngram or suffix",
                  heddle_engine_create(&none, c_string(path), &options));
-  options.speculation = {{nullptr, 0}, 16, 0, 0, 0};
-  expect_failure("max_drafts is 16, expected 0 to 15",
-                 heddle_engine_create(&none, c_string(path), &options));
   options.speculation = {{nullptr, 0}, 0, 4, 2, 0};
   expect_failure("min_ngram is 4, expected at most max_ngram = 2",
                  heddle_engine_create(&none, c_string(path), &options));
