@@ -42,6 +42,8 @@ std::unique_ptr<RowDrafts> Drafter::drafts_of(const std::string& method,
   const DraftMethod own = method.empty() ? method_ : method_of(method);
   HEDDLE_CHECK(own == DraftMethod::kOff || is_on(), "speculation is ", method,
                ", but the engine has none (--speculate off)");
+  HEDDLE_CHECK(own != DraftMethod::kSuffix || method_ == own,
+               "speculation is suffix, but the engine has ngram (--speculate ngram)");
   if (own == DraftMethod::kOff) {
     HEDDLE_CHECK(prediction.empty(), "a request has a prediction, but ",
                  is_on() ? "its speculation is off" : "the engine has no speculation",

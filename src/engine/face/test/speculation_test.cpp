@@ -480,6 +480,10 @@ TEST_F(SpeculationTest, WhatIsWrongIsNamed) {
   request.speculation = "ngram";
   const Completion refused = testing::run_all(plain, {request}).front();
   EXPECT_EQ(refused.error, "speculation is ngram, but the engine has none (--speculate off)");
+  Engine of_ngrams = engine([](auto...) {});
+  request.speculation = "suffix";
+  EXPECT_EQ(testing::run_all(of_ngrams, {request}).front().error,
+            "speculation is suffix, but the engine has ngram (--speculate ngram)");
 }
 
 }  // namespace
