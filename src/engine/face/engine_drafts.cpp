@@ -14,6 +14,9 @@ namespace {
 /// A row with more entries of penalties and biases drafts nothing: each draft would copy them all.
 constexpr int64_t kMaxDraftedEntries = 4096;
 
+/// Tokens per row that make up for steps that do not overlap.
+constexpr double kOverlapGain = 0.05;
+
 /// How many drafts the row may have: those that are tokens of its longest answer, but for the last,
 /// which is drawn and never computed.
 int64_t max_drafts_of(const Sequence& sequence) {
@@ -159,13 +162,18 @@ void Engine::State::draft_tokens() noexcept {
   drafter.fit(queue.running(), num_prompt_tokens(queue.running(), options.prefill_chunk));
 }
 
-/// Whether the next step has to wait for the tokens of the one in flight, since drafts may follow
-/// them.
+/// Whether the next step waits for the tokens of the one in flight, since drafts may follow them.
+/// Then the two do not overlap, which is worth it where enough drafts may be right.
 bool Engine::State::awaits_drawn() const {
   if (!drafter.is_on()) return false;
-  return std::ranges::any_of(queue.running(), [&](const Sequence& sequence) {
-    return may_draft(sequence) && (hooks.draft || Drafter::pays_to_wait(sequence));
-  });
+  double num_expected = 0, num_rows = 0;
+  for (const Sequence& sequence : queue.running()) {
+    num_rows += sequence.decodes() ? 1 : 0;
+    if (!may_draft(sequence)) continue;
+    if (hooks.draft) return true;
+    if (Drafter::pays_to_wait(sequence)) num_expected += sequence.drafts->acceptance.rate();
+  }
+  return num_expected > kOverlapGain * num_rows;
 }
 
 void Engine::State::count_drafts(const RowStep& row, int64_t num_accepted) {

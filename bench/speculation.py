@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""What drafts gain on the example adapters, and what they cost where they are never right.
+
+Usage: speculation.py MODEL [--device cuda] [--rows 1 8] [--threads 2] [--samples 3] [--json FILE]
+[--commit NAME]. MODEL is what heddle.LLM takes: that of the demo. Each sample is an engine of its
+own, so that it remembers no answer; samples of the methods take turns.
+
+  sql, ...     each evaluation prompt of the adapter once, greedy, ROWS at a time
+  random       answers to random tokens at a temperature of 2, which no draft foresees
+
+Prints tokens per second of steps that decode: medians, and how many times those without drafts.
+`ceiling` is what the costs of steps that the engine measures would allow if every draft were right.
+Every answer is checked to be the one without drafts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import random
+import re
+import statistics
+from pathlib import Path
+from typing import Any
+
+import heddle
+
+ADAPTERS = Path(__file__).parents[1] / "examples" / "adapters"
+METHODS = ("off", "ngram", "suffix")
+CASES = ("sql", "person-json", "shell", "random")
+NOTE = re.compile(r"steps of (.*) tokens take (.*) ms")
+
+
+def answers_of(llm: heddle.LLM, case: str, rows: int) -> list[Any]:
+    if case == "random":
+        draw = random.Random(1)
+        prompts = [[draw.randrange(1000, 40000) for _ in range(16)] for _ in range(rows)]
+        return list(llm.generate(prompts, max_tokens=192, ignore_end=True, temperature=2.0, seed=1))
+    lines = (ADAPTERS / case / "eval.jsonl").read_text().splitlines()
+    chats = [[{"role": "user", "content": json.loads(line)["prompt"]}] for line in lines]
+    return list(llm.chat(chats, adapter=case, max_tokens=64, temperature=0))
+
+
+def ceiling(llm: heddle.LLM) -> float | None:
+    """Of tokens per second of one row; None: the engine has measured nothing."""
+    for note in llm.model.notes:
+        if found := NOTE.match(note):
+            counts, times = ([float(x) for x in part.split(", ")] for part in found.groups())
+            return max(count * times[0] / time for count, time in zip(counts, times) if count <= 16)
+    return None
+
+
+def sample(given: argparse.Namespace, case: str, rows: int, method: str) -> dict[str, Any]:
+    adapters = {} if case == "random" else {case: ADAPTERS / case}
+    threads = {"num_threads": given.threads} if given.threads else {}
+    with heddle.LLM(
+        given.model, adapters, device=given.device, max_batch=rows, speculate=method, progress=False, **threads
+    ) as llm:
+        answers = answers_of(llm, case, rows)
+        stats = llm.stats()
+        return {
+            "device": llm.device,
+            "answers": [(answer.token_ids, answer.logprobs) for answer in answers],
+            "tokens_per_s": stats.decode_tokens / stats.decode_seconds,
+            "drafted": stats.drafted_tokens,
+            "accepted": stats.accepted_tokens,
+            "ceiling": ceiling(llm),
+        }
+
+
+def measure(given: argparse.Namespace, case: str, rows: int) -> list[dict[str, Any]]:
+    taken: dict[str, list[dict[str, Any]]] = {method: [] for method in METHODS}
+    for _ in range(given.samples):
+        for method in METHODS:
+            taken[method].append(sample(given, case, rows, method))
+    records = []
+    for method, samples in taken.items():
+        assert all(one["answers"] == taken["off"][0]["answers"] for one in samples), (case, rows, method)
+        rates = [one["tokens_per_s"] for one in samples]
+        record = {
+            "case": case,
+            "rows": rows,
+            "method": method,
+            "tokens_per_s": statistics.median(rates),
+            "samples": rates,
+            "drafted": samples[-1]["drafted"],
+            "accepted": samples[-1]["accepted"],
+        }
+        if method != "off":
+            record["times_off"] = record["tokens_per_s"] / records[0]["tokens_per_s"]
+            record["ceiling"] = statistics.median(one["ceiling"] for one in samples)
+        records.append(record)
+        print({key: value for key, value in record.items() if key != "samples"}, flush=True)
+    given.found = taken["off"][0]["device"]
+    return records
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--device", default=None)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--commit", default="")
+    given = parser.parse_args()
+    records = [record for case in given.cases for rows in given.rows for record in measure(given, case, rows)]
+    if given.json:
+        record = {
+            "what": "bench/speculation.py: tokens per second of steps that decode, the demo's model",
+            "device": f"{given.found}, {given.threads} threads",
+            "commit": given.commit,
+            "date": datetime.date.today().isoformat(),
+            "records": records,
+        }
+        Path(given.json).write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
