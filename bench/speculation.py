@@ -35,7 +35,7 @@ NOTE = re.compile(r"steps of (.*) tokens take (.*) ms")
 def answers_of(llm: heddle.LLM, case: str, rows: int) -> list[Any]:
     if case == "random":
         draw = random.Random(1)
-        prompts = [[draw.randrange(1000, 40000) for _ in range(16)] for _ in range(rows)]
+        prompts = [[draw.randrange(1000, 30000) for _ in range(16)] for _ in range(rows)]
         return list(llm.generate(prompts, max_tokens=192, ignore_end=True, temperature=2.0, seed=1))
     lines = (ADAPTERS / case / "eval.jsonl").read_text().splitlines()
     chats = [[{"role": "user", "content": json.loads(line)["prompt"]}] for line in lines]
