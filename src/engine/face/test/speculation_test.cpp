@@ -26,6 +26,13 @@ using testing::random_int;
 constexpr int32_t kEnd = 256;
 using Draft = decltype(EngineHooks::draft);
 
+/// Their answers, none of which has an error.
+std::vector<Completion> run_whole(Engine& engine, const std::vector<Request>& requests) {
+  std::vector<Completion> answers = testing::run_all(engine, requests);
+  for (const Completion& answer : answers) EXPECT_EQ(answer.error, "");
+  return answers;
+}
+
 model::DecoderConfig config() {
   model::DecoderConfig config = testing::tiny_config(257);
   config.context_length = 96;
@@ -188,11 +195,11 @@ TEST_F(SpeculationTest, NoDraftChangesAnyBit) {
   const EngineOptions options{.max_batch = 6, .page_size = 4, .prefill_chunk = 7};
   for (const bool as_on_gpu : {false, true}) {
     Engine plain = engine({}, options, as_on_gpu);
-    const std::vector<Completion> want = testing::run_all(plain, all);
+    const std::vector<Completion> want = run_whole(plain, all);
     for (const auto& [name, make] : kDrafts) {
       Engine drafting = engine(make(known(all, want)), options, as_on_gpu);
       for (int round = 0; round < 2; ++round) {  // as calls and as graphs
-        expect_same(testing::run_all(drafting, all), want, name);
+        expect_same(run_whole(drafting, all), want, name);
       }
       EXPECT_GT(drafting.stats().drafts.drafted, 0) << name;
       EXPECT_EQ(drafting.stats().generated_tokens, 2 * plain.stats().generated_tokens) << name;
@@ -206,16 +213,16 @@ TEST_F(SpeculationTest, RightDraftsSaveStepsAndWrongOnesDoNot) {
   all[0].ignore_end = true;
   const std::vector<Completion> want = [&] {
     Engine plain = engine({});
-    return testing::run_all(plain, all);
+    return run_whole(plain, all);
   }();
   Engine right = engine(kDrafts[0].second(known(all, want)));
-  (void)testing::run_all(right, all);
+  (void)run_whole(right, all);
   // The prompt draws one, then each step takes 15 drafts and one more.
   EXPECT_EQ(right.stats().decode_steps, 3);
   EXPECT_EQ(right.stats().drafts.accepted, right.stats().drafts.drafted);
   EXPECT_EQ(right.stats().decode_tokens, 48);
   Engine wrong = engine(kDrafts[1].second(known(all, want)));
-  (void)testing::run_all(wrong, all);
+  (void)run_whole(wrong, all);
   EXPECT_EQ(wrong.stats().decode_steps, 48);
   EXPECT_EQ(wrong.stats().drafts.accepted, 0);
   EXPECT_GT(wrong.stats().drafts.drafted, 300);
@@ -232,12 +239,12 @@ TEST_F(SpeculationTest, PagesThatRunOutChangeNoBit) {
   for (const bool as_on_gpu : {false, true}) {
     const EngineOptions roomy{.max_batch = 8, .page_size = 4, .prefill_chunk = 7};
     Engine plain = engine({}, roomy, as_on_gpu);
-    const std::vector<Completion> want = testing::run_all(plain, all);
+    const std::vector<Completion> want = run_whole(plain, all);
     for (const auto& [name, make] : kDrafts) {
       EngineOptions narrow = roomy;
       narrow.kv_memory = plain.options().kv_memory / plain.load().num_pages * 26;
       Engine drafting = engine(make(known(all, want)), narrow, as_on_gpu);
-      expect_same(testing::run_all(drafting, all), want, name);
+      expect_same(run_whole(drafting, all), want, name);
       num_parkings += drafting.stats().parkings;
     }
   }
@@ -263,10 +270,10 @@ TEST_F(SpeculationTest, FormatsKeepTheirBitsAndWhatTheyForceIsDrafted) {
     all[i].format = formats[i % formats.size()];
   }
   Engine plain = engine({}, {.max_batch = 5});
-  const std::vector<Completion> want = testing::run_all(plain, all);
+  const std::vector<Completion> want = run_whole(plain, all);
   for (const auto& [name, make] : kDrafts) {
     Engine drafting = engine(make(known(all, want)), {.max_batch = 5});
-    expect_same(testing::run_all(drafting, all), want, name);
+    expect_same(run_whole(drafting, all), want, name);
   }
   Engine forced = engine([](auto...) {}, {.max_batch = 5});
   std::vector<Request> of_text = {all[0]};
@@ -283,7 +290,7 @@ TEST_F(SpeculationTest, EventsHaveAllTokensOfAStep) {
   all[0].tell_tokens = true;
   all[0].top_logprobs = 2;
   Engine plain = engine({});
-  const std::vector<Completion> want = testing::run_all(plain, all);
+  const std::vector<Completion> want = run_whole(plain, all);
   Engine drafting = engine(kDrafts[0].second(known(all, want)));
   (void)drafting.submit(all[0]);
   DrawnTokens told;
@@ -319,7 +326,7 @@ TEST_F(SpeculationTest, WhatHappensBetweenStepsHappensAsWithout) {
     request.stop_token_ids.clear();
   }
   Engine plain = engine({});
-  const std::vector<Completion> want = testing::run_all(plain, all);
+  const std::vector<Completion> want = run_whole(plain, all);
   for (const auto& [name, make] : kDrafts) {
     Engine drafting = engine(make(known(all, want)));
     std::vector<testing::Outcome> outcomes(all.size());
@@ -379,10 +386,10 @@ TEST(SpeculationMethods, TextThatRepeatsItselfIsDrafted) {
   const CountingModel model(10);
   const Request request = testing::request_of({0, 1, 2}, 60);
   Engine plain = model.engine("off");
-  const std::vector<Completion> want = testing::run_all(plain, {request});
+  const std::vector<Completion> want = run_whole(plain, {request});
   for (const std::string method : {"ngram", "suffix"}) {
     Engine drafting = model.engine(method);
-    const std::vector<Completion> got = testing::run_all(drafting, {request});
+    const std::vector<Completion> got = run_whole(drafting, {request});
     testing::expect_same(got[0], want[0], method);
     EXPECT_GE(drafting.stats().drafts.accepted, 35) << method;
     EXPECT_LE(drafting.stats().decode_steps, 24) << method;
@@ -397,13 +404,13 @@ TEST(SpeculationMethods, AnswersAreRememberedForTheSameSalt) {
   const CountingModel model(200);
   Request request = testing::request_of({0, 1, 2}, 60);
   Engine engine = model.engine("suffix");
-  const std::vector<Completion> first = testing::run_all(engine, {request});
+  const std::vector<Completion> first = run_whole(engine, {request});
   EXPECT_EQ(engine.stats().drafts.drafted, 0);
   request.cache_salt = "another";
-  testing::expect_same(testing::run_all(engine, {request})[0], first[0], "salt");
+  testing::expect_same(run_whole(engine, {request})[0], first[0], "salt");
   EXPECT_EQ(engine.stats().drafts.drafted, 0) << "of answers with another salt";
   request.cache_salt.clear();
-  const Completion second = testing::run_all(engine, {request}).front();
+  const Completion second = run_whole(engine, {request}).front();
   testing::expect_same(second, first[0], "again");
   EXPECT_GE(second.drafts.accepted, 45);
   const auto source = static_cast<size_t>(DraftSource::kSuffix);
@@ -414,10 +421,10 @@ TEST(SpeculationMethods, APredictionIsDraftedAndCounted) {
   const CountingModel model(120);
   Request request = testing::request_of({30}, 60);
   Engine engine = model.engine("ngram");
-  const Completion want = testing::run_all(engine, {request}).front();
+  const Completion want = run_whole(engine, {request}).front();
   request.prediction = want.text;
   request.prediction.replace(20, 3, "xyz");
-  const Completion got = testing::run_all(engine, {request}).front();
+  const Completion got = run_whole(engine, {request}).front();
   testing::expect_same(got, want, "prediction");
   EXPECT_GE(got.prediction.accepted, 40);
   EXPECT_GT(got.prediction.drafted, got.prediction.accepted);
@@ -431,7 +438,7 @@ TEST(SpeculationMethods, NothingIsDraftedWhereItDoesNotPay) {
   const CountingModel model(10);
   const Request request = testing::request_of({0, 1, 2}, 60);
   Engine dear = model.engine("ngram", {{1, 1e-3}, {2, 2.1e-3}, {16, 30e-3}});
-  (void)testing::run_all(dear, {request});
+  (void)run_whole(dear, {request});
   EXPECT_LE(dear.stats().drafts.drafted, 2) << "but for a probe";
   EXPECT_GE(dear.stats().decode_steps, 57);
 }
@@ -448,7 +455,7 @@ TEST_F(SpeculationTest, MethodsChangeNoBit) {
   (void)plain.add_adapter("two", two_.folder.path().string());
   std::vector<Request> bare = all;
   for (Request& request : bare) request.prediction.clear();
-  const std::vector<Completion> want = testing::run_all(plain, bare);
+  const std::vector<Completion> want = run_whole(plain, bare);
   for (const std::string method : {"ngram", "suffix"}) {
     EngineOptions options{.max_batch = 4};
     options.speculation = {.method = method, .min_ngram = 1};
@@ -456,7 +463,7 @@ TEST_F(SpeculationTest, MethodsChangeNoBit) {
     (void)drafting.add_adapter("one", one_.folder.path().string());
     (void)drafting.add_adapter("two", two_.folder.path().string());
     for (int round = 0; round < 3; ++round) {
-      expect_same(testing::run_all(drafting, all), want, method);
+      expect_same(run_whole(drafting, all), want, method);
     }
     EXPECT_GT(drafting.stats().drafts.drafted, 0) << method;
   }
