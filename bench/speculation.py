@@ -7,9 +7,11 @@ own, so that it remembers no answer; samples of the methods take turns.
 
   sql, ...     each evaluation prompt of the adapter once, greedy, ROWS at a time
   random       answers to random tokens at a temperature of 2, which no draft foresees
+  greedy       the same prompts, greedy: made weights soon repeat themselves
 
 Prints tokens per second of steps that decode: medians, and how many times those without drafts.
-`ceiling` is what the costs of steps that the engine measures would allow if every draft were right.
+`costs` are those of steps as the engine measured them, `ceiling` what they would allow if every
+draft were right.
 Every answer is checked to be the one without drafts.
 """
 
@@ -28,31 +30,37 @@ import heddle
 
 ADAPTERS = Path(__file__).parents[1] / "examples" / "adapters"
 METHODS = ("off", "ngram", "suffix")
-CASES = ("sql", "person-json", "shell", "random")
+TASKS, RANDOM = ("sql", "person-json", "shell"), ("random", "greedy")
 NOTE = re.compile(r"steps of (.*) tokens take (.*) ms")
 
 
 def answers_of(llm: heddle.LLM, case: str, rows: int) -> list[Any]:
-    if case == "random":
+    if case in RANDOM:
         draw = random.Random(1)
         prompts = [[draw.randrange(1000, 30000) for _ in range(16)] for _ in range(rows)]
-        return list(llm.generate(prompts, max_tokens=192, ignore_end=True, temperature=2.0, seed=1))
+        heat = 2.0 if case == "random" else 0.0
+        return list(llm.generate(prompts, max_tokens=384, ignore_end=True, temperature=heat, seed=1))
     lines = (ADAPTERS / case / "eval.jsonl").read_text().splitlines()
     chats = [[{"role": "user", "content": json.loads(line)["prompt"]}] for line in lines]
     return list(llm.chat(chats, adapter=case, max_tokens=64, temperature=0))
 
 
-def ceiling(llm: heddle.LLM) -> float | None:
-    """Of tokens per second of one row; None: the engine has measured nothing."""
+def costs_of(llm: heddle.LLM) -> list[tuple[float, float]]:
+    """Tokens and milliseconds of the steps that the engine has measured."""
     for note in llm.model.notes:
         if found := NOTE.match(note):
             counts, times = ([float(x) for x in part.split(", ")] for part in found.groups())
-            return max(count * times[0] / time for count, time in zip(counts, times) if count <= 16)
-    return None
+            return list(zip(counts, times))
+    return []
+
+
+def ceiling(costs: list[tuple[float, float]]) -> float:
+    """Of one row: how many times its tokens per second without drafts."""
+    return max(count * costs[0][1] / time for count, time in costs if count <= 16)
 
 
 def sample(given: argparse.Namespace, case: str, rows: int, method: str) -> dict[str, Any]:
-    adapters = {} if case == "random" else {case: ADAPTERS / case}
+    adapters = {} if case in RANDOM else {case: ADAPTERS / case}
     threads = {"num_threads": given.threads} if given.threads else {}
     with heddle.LLM(
         given.model, adapters, device=given.device, max_batch=rows, speculate=method, progress=False, **threads
@@ -65,7 +73,7 @@ def sample(given: argparse.Namespace, case: str, rows: int, method: str) -> dict
             "tokens_per_s": stats.decode_tokens / stats.decode_seconds,
             "drafted": stats.drafted_tokens,
             "accepted": stats.accepted_tokens,
-            "ceiling": ceiling(llm),
+            "costs": costs_of(llm),
         }
 
 
@@ -89,7 +97,8 @@ def measure(given: argparse.Namespace, case: str, rows: int) -> list[dict[str, A
         }
         if method != "off":
             record["times_off"] = record["tokens_per_s"] / records[0]["tokens_per_s"]
-            record["ceiling"] = statistics.median(one["ceiling"] for one in samples)
+            record["ceiling"] = statistics.median(ceiling(one["costs"]) for one in samples)
+            record["costs"] = samples[0]["costs"]
         records.append(record)
         print({key: value for key, value in record.items() if key != "samples"}, flush=True)
     given.found = taken["off"][0]["device"]
@@ -101,7 +110,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--device", default=None)
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8])
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--cases", nargs="+", choices=TASKS + RANDOM, default=list(TASKS + RANDOM[:1]))
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--samples", type=int, default=3)
     parser.add_argument("--json", metavar="FILE")
@@ -110,7 +119,7 @@ def main() -> None:
     records = [record for case in given.cases for rows in given.rows for record in measure(given, case, rows)]
     if given.json:
         record = {
-            "what": "bench/speculation.py: tokens per second of steps that decode, the demo's model",
+            "what": f"bench/speculation.py {Path(given.model).name}: tokens per second of steps that decode",
             "device": f"{given.found}, {given.threads} threads",
             "commit": given.commit,
             "date": datetime.date.today().isoformat(),

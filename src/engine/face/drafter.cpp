@@ -108,13 +108,17 @@ void Drafter::propose(Sequence& sequence, int64_t max_drafts, const SuffixMemory
   }
   if (drafts.method == DraftMethod::kSuffix) propose_suffix(drafts, max_drafts);
   if (!drafts.tokens.empty()) return;
-  std::array<int32_t, kMaxRowDrafts> found{};
-  const size_t count =
-      propose_from_ngrams(sequence.tokens, std::span(found).first(static_cast<size_t>(max_drafts)),
-                          {.min_ngram = options_.min_ngram,
-                           .max_ngram = options_.max_ngram,
-                           .match = NgramMatch::kLast});
-  drafts.tokens.assign(found.begin(), found.begin() + static_cast<ptrdiff_t>(count));
+  drafts.tokens.resize(static_cast<size_t>(max_drafts));
+  const size_t count = propose_from_ngrams(sequence.tokens, drafts.tokens,
+                                           {.min_ngram = options_.min_ngram,
+                                            .max_ngram = options_.max_ngram,
+                                            .match = NgramMatch::kLast});
+  // Where the text ends before there are enough, it has that period: it goes on with what it has
+  // drafted. "a b a b a": b, a, b, ...
+  for (size_t i = count; count > 0 && i < drafts.tokens.size(); ++i) {
+    drafts.tokens[i] = drafts.tokens[i - count];
+  }
+  if (count == 0) drafts.tokens.clear();
   drafts.source = DraftSource::kNgram;
 }
 

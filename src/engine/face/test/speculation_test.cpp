@@ -400,6 +400,16 @@ TEST(SpeculationMethods, TextThatRepeatsItselfIsDrafted) {
   }
 }
 
+/// The last n-gram stood two tokens before, and these alone follow it.
+TEST(SpeculationMethods, AShortPeriodIsDraftedAtLength) {
+  const CountingModel model(2);
+  const Request request = testing::request_of({0, 1, 0}, 60);
+  Engine plain = model.engine("off");
+  Engine drafting = model.engine("ngram");
+  testing::expect_same(run_whole(drafting, {request})[0], run_whole(plain, {request})[0], "period");
+  EXPECT_LE(drafting.stats().decode_steps, 12);
+}
+
 TEST(SpeculationMethods, AnswersAreRememberedForTheSameSalt) {
   const CountingModel model(200);
   Request request = testing::request_of({0, 1, 2}, 60);
