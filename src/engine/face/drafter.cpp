@@ -91,11 +91,10 @@ void Drafter::propose_suffix(RowDrafts& drafts, int64_t max_drafts) {
   drafts.source = DraftSource::kSuffix;
 }
 
-void Drafter::propose(Sequence& sequence, int64_t max_drafts, const SuffixMemoryKey& key) {
+void Drafter::propose(Sequence& sequence, int64_t max_drafts) {
   RowDrafts& drafts = *sequence.drafts;
   if (drafts.num_read == 0) {  // its first drafts
-    drafts.key = key;
-    const auto average = averages_.find(key.adapters);
+    const auto average = averages_.find(drafts.key.adapters);
     if (average != averages_.end()) drafts.acceptance = Acceptance(average->second.rate());
   }
   read(sequence);

@@ -42,9 +42,9 @@ class Drafter {
   /// Whether a step should wait for the row's next token, since it may have drafts then. Where none
   /// were found for long, that is so now and then.
   [[nodiscard]] static bool pays_to_wait(const Sequence& sequence);
-  /// Writes RowDrafts::tokens, but for those of a format: what may follow the row's tokens. `key`:
-  /// whose answers it may have.
-  void propose(Sequence& sequence, int64_t max_drafts, const SuffixMemoryKey& key);
+  /// Writes RowDrafts::tokens, but for those of a format: what may follow the row's tokens, of its
+  /// own text and of the answers that RowDrafts::key has.
+  void propose(Sequence& sequence, int64_t max_drafts);
   /// Cuts the drafts of the rows to those that make the next step shorter by the token.
   /// num_prompt_tokens: of that step.
   void fit(Sequences& running, int64_t num_prompt_tokens);

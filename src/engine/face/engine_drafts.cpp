@@ -124,8 +124,10 @@ void Engine::State::draft(Sequence& sequence, int64_t max_drafts) {
   if (hooks.draft) {
     hooks.draft(sequence.tokens, max_drafts, drafts.tokens);
   } else {
-    drafter.propose(sequence, max_drafts,
-                    {.salt = sequence.request.salt, .adapters = adapters.content(sequence)});
+    if (drafts.num_read == 0) {
+      drafts.key = {.salt = sequence.request.salt, .adapters = adapters.content(sequence)};
+    }
+    drafter.propose(sequence, max_drafts);
   }
   cut(drafts.tokens, max_drafts, num_tokens_of(sequence.adapters.text()));
   const int64_t num_drafts = std::ssize(drafts.tokens);
