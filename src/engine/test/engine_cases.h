@@ -75,6 +75,13 @@ inline std::vector<Completion> run_all(Engine& engine, const std::vector<Request
   return completions;
 }
 
+/// Their answers, none of which has an error.
+inline std::vector<Completion> run_whole(Engine& engine, const std::vector<Request>& requests) {
+  std::vector<Completion> answers = run_all(engine, requests);
+  for (const Completion& answer : answers) EXPECT_EQ(answer.error, "");
+  return answers;
+}
+
 /// The same answer, bit for bit.
 inline void expect_same(const Completion& got, const Completion& want, const std::string& what) {
   EXPECT_EQ(got.token_ids, want.token_ids) << what;
