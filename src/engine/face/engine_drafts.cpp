@@ -164,12 +164,14 @@ void Engine::State::draft_tokens() noexcept {
   drafter.fit(queue.running(), num_prompt_tokens(queue.running(), options.prefill_chunk));
 }
 
-/// Whether the next step waits for the tokens of the one in flight, since drafts may follow them.
-/// Then the two do not overlap, which is worth it where enough drafts may be right.
+/// Whether the next step waits for the tokens of the one in flight: always where that has drafts,
+/// since it is not known yet how many tokens its rows get; and where drafts may follow its tokens.
+/// The two then do not overlap, which is worth it where enough drafts may be right.
 bool Engine::State::awaits_drawn() const {
   if (!drafter.is_on()) return false;
   double num_expected = 0, num_rows = 0;
   for (const Sequence& sequence : queue.running()) {
+    if (sequence.num_drafts() > 0) return true;
     num_rows += sequence.decodes() ? 1 : 0;
     if (!may_draft(sequence)) continue;
     if (hooks.draft) return true;

@@ -223,7 +223,7 @@ AdapterStore::Limits adapter_limits(const EngineOptions& options) {
           .on_receipt = options.on_receipt};
 }
 
-ModelRunner::Limits limits_of(const EngineOptions& options) {
+ModelRunner::Limits limits_of(const EngineOptions& options, bool steps_as_on_gpu) {
   return {.max_batch = options.max_batch,
           .num_threads = options.num_threads,
           .page_size = options.page_size,
@@ -232,7 +232,8 @@ ModelRunner::Limits limits_of(const EngineOptions& options) {
           .kv_memory = options.kv_memory,
           .kv_dtype =
               options.kv_type.empty() ? std::nullopt : std::optional(kv_type_of(options.kv_type)),
-          .max_drafts = options.speculation.method == "off" ? 0 : kMaxStepDrafts};
+          .max_drafts = options.speculation.method == "off" ? 0 : kMaxStepDrafts,
+          .steps_as_on_gpu = steps_as_on_gpu};
 }
 
 }  // namespace heddle

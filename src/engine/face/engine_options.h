@@ -28,6 +28,7 @@ namespace heddle {
 /// What adapters may take; asks the machine where the options leave it open.
 [[nodiscard]] AdapterStore::Limits adapter_limits(const EngineOptions& options);
 
-[[nodiscard]] ModelRunner::Limits limits_of(const EngineOptions& options);
+[[nodiscard]] ModelRunner::Limits limits_of(const EngineOptions& options,
+                                            bool steps_as_on_gpu = false);
 
 }  // namespace heddle

@@ -25,6 +25,7 @@ struct EngineHooks {
   /// On the CPU, too, there is host memory for pages, and what is drawn is never found by others or
   /// computed as a prompt.
   bool as_on_gpu = false;
+  bool steps_as_on_gpu = false;  // ModelRunner::Limits
   grammar::FormatCompiler::Limits formats{};
   /// In place of the engine's own drafts: up to max_drafts tokens that would follow `tokens`, the
   /// prompt and the answer so far.

@@ -233,7 +233,7 @@ std::vector<float> ModelRunner::copy_logits() const {
 }
 
 bool ModelRunner::overlaps() const {
-  return context_.exec().device.type != DeviceType::kCpu && model_.config().recompute_above() == 0;
+  return (is_on_gpu() || limits_.steps_as_on_gpu) && model_.config().recompute_above() == 0;
 }
 
 /// Whether an adapter of a request has an embedding or a head of its own.
@@ -253,10 +253,11 @@ bool ModelRunner::has_vocabularies(const StepSchedule& step) const {
 StepHandle ModelRunner::launch(const StepSchedule& step) {
   const ExecContext& ctx = context_.exec();
   const ScopedDevice on_device(ctx.device);
-  fill_batch(batch_, step, limits_.page_size, ctx.device.type != DeviceType::kCpu);
+  fill_batch(batch_, step, limits_.page_size, is_on_gpu() || limits_.steps_as_on_gpu);
   const bool decodes_alone = batch_.num_decode == batch_.num_seqs();
   const bool all_draw = step.num_logits == batch_.num_seqs();  // none decodes again
-  const bool is_recorded = overlaps() && decodes_alone && all_draw && !launches_block();
+  const bool is_recorded =
+      is_on_gpu() && overlaps() && decodes_alone && all_draw && !launches_block();
   if (is_recorded) pad_batch(batch_, max_rows(limits_), pages_.num_pages());
   const int64_t num_drawn = std::ssize(batch_.logit_tokens) - step.num_scored;
   const auto add_more = [&](StagedArrays& arrays) {

@@ -43,6 +43,8 @@ class ModelRunner {
     int64_t kv_memory;                // 0: choose_num_pages
     std::optional<DType> kv_dtype{};  // absent: the activations'
     int64_t max_drafts = 0;           // that a step verifies
+    /// For tests: on the CPU, too, steps overlap and each draft is a sequence, as on a GPU.
+    bool steps_as_on_gpu = false;
   };
 
   ModelRunner(Device device, const model::ModelFiles& files, const Limits& limits,
@@ -106,6 +108,7 @@ class ModelRunner {
   [[nodiscard]] std::vector<float> copy_logits() const;
 
  private:
+  [[nodiscard]] bool is_on_gpu() const { return context_.exec().device.type != DeviceType::kCpu; }
   void reserve_for(const AdapterData& adapter);
   void reserve_workspace(int max_rank);
   [[nodiscard]] model::StepLimits largest_step() const;

@@ -121,7 +121,8 @@ class SpeculationTest : public ::testing::Test {
     options.num_threads = 2;
     if (options.device.empty()) options.device = testing::test_device();
     if (draft) options.speculation.method = "ngram";
-    Engine engine = open_engine(options, {.as_on_gpu = as_on_gpu, .draft = std::move(draft)});
+    Engine engine = open_engine(
+        options, {.as_on_gpu = as_on_gpu, .steps_as_on_gpu = as_on_gpu, .draft = std::move(draft)});
     (void)engine.add_adapter("one", one_.folder.path().string());
     (void)engine.add_adapter("two", two_.folder.path().string());
     return engine;
@@ -360,22 +361,20 @@ TEST_F(SpeculationTest, MethodsChangeNoBit) {
     if (i % 2 == 0) all[i].prediction = "abc abc abd";
     if (i % 3 == 0) all[i].sampling.temperature = 0;
   }
-  Engine plain = model_.engine({.max_batch = 4});
-  (void)plain.add_adapter("one", one_.folder.path().string());
-  (void)plain.add_adapter("two", two_.folder.path().string());
   std::vector<Request> bare = all;
   for (Request& request : bare) request.prediction.clear();
-  const std::vector<Completion> want = run_whole(plain, bare);
-  for (const std::string method : {"ngram", "suffix"}) {
+  for (const bool as_on_gpu : {false, true}) {
     EngineOptions options{.max_batch = 4};
-    options.speculation = {.method = method, .min_ngram = 1};
-    Engine drafting = model_.engine(options);
-    (void)drafting.add_adapter("one", one_.folder.path().string());
-    (void)drafting.add_adapter("two", two_.folder.path().string());
-    for (int round = 0; round < 3; ++round) {
-      expect_same(run_whole(drafting, all), want, method);
+    Engine plain = engine({}, options, as_on_gpu);
+    const std::vector<Completion> want = run_whole(plain, bare);
+    for (const std::string method : {"ngram", "suffix"}) {
+      options.speculation = {.method = method, .min_ngram = 1};
+      Engine drafting = engine({}, options, as_on_gpu);
+      for (int round = 0; round < 3; ++round) {
+        expect_same(run_whole(drafting, all), want, method);
+      }
+      EXPECT_GT(drafting.stats().drafts.drafted, 0) << method;
     }
-    EXPECT_GT(drafting.stats().drafts.drafted, 0) << method;
   }
 }
 
