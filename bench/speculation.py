@@ -2,7 +2,7 @@
 """What drafts gain on the example adapters, and what they cost where they are never right.
 
 Usage: speculation.py MODEL [--device cuda] [--rows 1 8] [--threads 2] [--samples 3] [--json FILE]
-[--commit NAME]. MODEL is what heddle.LLM takes: that of the demo. Each sample is an engine of its
+[--commit NAME] [--card NAME]. MODEL is what heddle.LLM takes: that of the demo. Each sample is an engine of its
 own, so that it remembers no answer; samples of the methods take turns.
 
   sql, ...     each evaluation prompt of the adapter once, greedy, ROWS at a time
@@ -115,12 +115,13 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=3)
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--commit", default="")
+    parser.add_argument("--card", default="", help="what the device is called in the record")
     given = parser.parse_args()
     records = [record for case in given.cases for rows in given.rows for record in measure(given, case, rows)]
     if given.json:
         record = {
             "what": f"bench/speculation.py {Path(given.model).name}: tokens per second of steps that decode",
-            "device": f"{given.found}, {given.threads} threads",
+            "device": given.card or f"{given.found}, {given.threads} threads",
             "commit": given.commit,
             "date": datetime.date.today().isoformat(),
             "records": records,
