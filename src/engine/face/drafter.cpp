@@ -98,7 +98,6 @@ void Drafter::propose(Sequence& sequence, int64_t max_drafts) {
     if (average != averages_.end()) drafts.acceptance = Acceptance(average->second.rate());
   }
   read(sequence);
-  max_drafts = std::min<int64_t>(max_drafts, options_.max_drafts);
   if (drafts.prediction) {
     const auto found = drafts.prediction->propose(static_cast<size_t>(max_drafts));
     drafts.tokens.assign(found.begin(), found.end());

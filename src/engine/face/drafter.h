@@ -45,8 +45,8 @@ class Drafter {
   /// Writes RowDrafts::tokens, but for those of a format: what may follow the row's tokens, of its
   /// own text and of the answers that RowDrafts::key has.
   void propose(Sequence& sequence, int64_t max_drafts);
-  /// Cuts the drafts of the rows to those that make the next step shorter by the token.
-  /// num_prompt_tokens: of that step.
+  /// Cuts the drafts of the rows to those that raise the tokens per second that the next step may
+  /// expect. num_prompt_tokens: of that step.
   void fit(Sequences& running, int64_t num_prompt_tokens);
   /// A step has verified the row's drafts, of which so many were right.
   void count(const RowStep& row, int64_t num_accepted) noexcept;

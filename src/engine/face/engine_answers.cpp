@@ -61,8 +61,8 @@ void Engine::State::take_values(Sequence& sequence) {
   }
 }
 
-/// Takes what the row has drawn, as far as its drafts were right. What it stored for others is
-/// forgotten: the next step computes it again.
+/// Takes what the row has drawn, as far as its drafts were right. Keys and values of its other
+/// drafts no longer count: later steps write over them.
 void Engine::State::take_tokens_of(const RowStep& row, const StepTokens& tokens,
                                    std::vector<Event>& events) {
   Sequence& sequence = *row.sequence;

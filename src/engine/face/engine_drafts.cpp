@@ -148,7 +148,8 @@ void Engine::State::draft_tokens() noexcept {
     std::vector<int32_t>& drafts = sequence.drafts->tokens;
     drafts.clear();
     const bool may = is_alone && may_draft(sequence) && (hooks.draft || Drafter::may_try(sequence));
-    const int64_t max_drafts = may ? max_drafts_of(sequence) : 0;
+    const int64_t max_drafts =
+        may ? std::min<int64_t>(max_drafts_of(sequence), options.speculation.max_drafts) : 0;
     if (max_drafts == 0) continue;
     try {
       draft(sequence, max_drafts);

@@ -120,7 +120,7 @@ class SpeculationTest : public ::testing::Test {
     options.model_path = model_.path();
     options.num_threads = 2;
     if (options.device.empty()) options.device = testing::test_device();
-    if (draft) options.speculation.method = "ngram";
+    if (draft) options.speculation = {.method = "ngram", .max_drafts = kMaxRowDrafts};
     Engine engine = open_engine(
         options, {.as_on_gpu = as_on_gpu, .steps_as_on_gpu = as_on_gpu, .draft = std::move(draft)});
     (void)engine.add_adapter("one", one_.folder.path().string());
@@ -278,6 +278,12 @@ TEST_F(SpeculationTest, FormatsKeepTheirBitsAndWhatTheyForceIsDrafted) {
   EXPECT_EQ(text.text.substr(0, 14), "the answer is ");
   EXPECT_GE(forced.stats().drafts.accepted, 30);
   EXPECT_EQ(forced.stats().drafts.accepted, forced.stats().drafts.drafted);
+  EngineOptions few;
+  few.speculation = {.method = "ngram", .max_drafts = 3};
+  Engine bounded = engine({}, few);
+  testing::expect_same(run_whole(bounded, of_text).front(), text, "three drafts");
+  EXPECT_GT(bounded.stats().drafts.drafted, 0);
+  EXPECT_EQ(bounded.stats().draft_stats.by_place[3].drafted, 0) << "max_drafts is 3";
 }
 
 TEST_F(SpeculationTest, EventsHaveAllTokensOfAStep) {
