@@ -23,7 +23,7 @@ class String(Structure):
 
 
 class Speculation(Structure):
-    _fields_ = [("method", String), ("max_drafts", c_int32), ("min_ngram", c_int32), ("max_ngram", c_int32), ("memory", c_int64)]
+    _fields_ = [("method", String), ("max_drafts", c_int32), ("min_ngram", c_int32), ("max_ngram", c_int32), ("memory", c_int64), ("draft_model", String)]
 
 
 class DraftCounts(Structure):
@@ -75,7 +75,7 @@ class Event(Structure):
 
 
 class DraftStats(Structure):
-    _fields_ = [("by_place", DraftCounts * 15), ("by_source", DraftCounts * 4)]
+    _fields_ = [("by_place", DraftCounts * 15), ("by_source", DraftCounts * 7)]
 
 
 class Stats(Structure):
@@ -337,12 +337,12 @@ class CEngine(unittest.TestCase):
             for counts in (stats.draft_stats.by_place, stats.draft_stats.by_source):
                 self.assertEqual(sum(getattr(each, key) for each in counts), getattr(stats.drafts, key))
         self.assertGreater(answer(drafting)["drafts"][1], 0)
-        wrong = answer(drafting, "eagle3")
+        wrong = answer(drafting, "eagle9")
         self.assertEqual((wrong["reason"], wrong["code"]), (ERROR, 1))
-        self.assertIn("speculation is 'eagle3', expected off, ngram or suffix", wrong["error"])
-        options.speculation.method = string("heads")
+        self.assertIn("speculation is 'eagle9', expected off, ngram, suffix", wrong["error"])
+        options.speculation.method = string("headless")
         self.assertEqual(LIBRARY.heddle_engine_create(c_void_p(), string(os.environ["HEDDLE_MODEL"]), options), INVALID_ARGUMENT)
-        self.assertIn("speculation is 'heads', expected off, ngram or suffix", LIBRARY.heddle_engine_last_error().decode())
+        self.assertIn("speculation is 'headless', expected off, ngram, suffix", LIBRARY.heddle_engine_last_error().decode())
 
     def test_cancelled_and_refused(self):
         long, wrong = self.submit("What is a loom?", "", 200), self.submit("Hi", "nobody")

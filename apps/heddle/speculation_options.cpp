@@ -81,8 +81,8 @@ void add_speculation_options(CLI::App& command, SpeculationOptions& options) {
           .value("--speculate", options.method, "METHOD",
                  "How steps draft tokens and verify several at a time, which changes no answer: "
                  "ngram, as they stood before in prompt or answer; suffix, also as in recent "
-                 "answers; off")
-          ->check(CLI::IsMember({"off", "ngram", "suffix"}))
+                 "answers; model, heads and eagle3, by --draft-model; off")
+          ->check(CLI::IsMember({"off", "ngram", "suffix", "model", "heads", "eagle3"}))
           ->default_str("off");
   CLI::Option* const most =
       group.number("--draft-tokens", options.max_drafts, 0, kMaxRowDrafts, "N",
@@ -90,13 +90,17 @@ void add_speculation_options(CLI::App& command, SpeculationOptions& options) {
   CLI::Option* const ngram = group.text(
       "--draft-ngram", [&options](const std::string& text) { read_ngram(text, options); }, "2:4",
       "RANGE", "How many of the last tokens must have stood before for --speculate ngram, MIN:MAX");
+  CLI::Option* const model = group.value(
+      "--draft-model", options.draft_model, "PATH",
+      "What drafts: a smaller model of the same vocabulary for --speculate model, a folder of "
+      "Medusa heads for heads, or an EAGLE-3 drafter for eagle3");
   CLI::Option* const config = group.text(
       kConfig.data(), [&options](const std::string& text) { options = read_config(text, options); },
       "", "JSON",
       "The same in vLLM's words: method, num_speculative_tokens, prompt_lookup_min and "
       "prompt_lookup_max");
-  for (CLI::Option* const other : {most, ngram}) other->needs(method);
-  for (CLI::Option* const other : {method, most, ngram}) config->excludes(other);
+  for (CLI::Option* const other : {most, ngram, model}) other->needs(method);
+  for (CLI::Option* const other : {method, most, ngram, model}) config->excludes(other);
 }
 
 }  // namespace heddle::app

@@ -43,7 +43,7 @@ extern "C" {
 
 /* ---- Version, errors ------------------------------------------------------------------------- */
 
-#define HEDDLE_ENGINE_ABI_VERSION 14
+#define HEDDLE_ENGINE_ABI_VERSION 15
 
 /* HEDDLE_ENGINE_ABI_VERSION of the loaded library; it fits this header when both are equal. */
 int32_t heddle_engine_abi_version(void);

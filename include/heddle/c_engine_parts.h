@@ -17,11 +17,12 @@ typedef struct heddle_string {
 
 /* How an engine drafts tokens, heddle::SpeculationOptions: docs/speculation.md. */
 typedef struct heddle_speculation {
-  heddle_string method; /* {NULL, 0}: "off"; "ngram", "suffix" */
+  heddle_string method; /* {NULL, 0}: "off"; "ngram", "suffix", "model", "heads", "eagle3" */
   int32_t max_drafts;   /* 0: 8; of a row in a step, 1 to 15 */
   int32_t min_ngram;    /* 0: 2; of "ngram": 1 to max_ngram tokens that must have stood before */
   int32_t max_ngram;    /* 0: 4; min_ngram to 64 */
   int64_t memory;       /* 0: 64 MiB; of "suffix": bytes that recent answers may take */
+  heddle_string draft_model; /* {NULL, 0}; a path, of "model", "heads" and "eagle3" */
 } heddle_speculation;
 
 /* Tokens that were drafted and verified, and those of them that were accepted. */
@@ -35,7 +36,10 @@ enum {
   HEDDLE_DRAFT_SUFFIX = 1,
   HEDDLE_DRAFT_PREDICTION = 2,
   HEDDLE_DRAFT_FORMAT = 3, /* the format of the answer allowed no other token */
-  HEDDLE_NUM_DRAFT_SOURCES = 4
+  HEDDLE_DRAFT_MODEL = 4,
+  HEDDLE_DRAFT_HEADS = 5,
+  HEDDLE_DRAFT_EAGLE3 = 6,
+  HEDDLE_NUM_DRAFT_SOURCES = 7
 };
 
 /* By the place of a draft in its row, and by its source. */

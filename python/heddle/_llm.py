@@ -70,11 +70,12 @@ class LLM(AdapterCalls, TextCalls, ValueCalls):
         activations: What products with the model's matrices take on the CPU: "f32" (empty), or
             "int8", which rounds them for matrices in block formats (docs/int8_activations.md).
         speculate: How steps draft tokens and verify several at a time, which changes no answer
-            (docs/speculation.md): "off", "ngram" or "suffix".
+            (docs/speculation.md): "off", "ngram", "suffix", "model", "heads" or "eagle3".
         draft_tokens: Tokens that a step drafts for a prompt, at most 15; 0: 8.
         draft_ngram: How many of the last tokens must have stood before, at least and at most; None:
             2 and 4.
         draft_memory: Bytes that recent answers may take with "suffix"; 0: 64 MiB.
+        draft_model: What drafts with "model", "heads" and "eagle3": a model, or a folder of heads.
         adapter_dir: A folder of adapters that are found by name when a prompt first names them
             (docs/adapters.md); None: only those of `adapters` exist.
         adapter_memory: Bytes of the weights of all adapters; those of `adapter_dir` make room for
@@ -122,6 +123,7 @@ class LLM(AdapterCalls, TextCalls, ValueCalls):
         draft_tokens: int = 0,
         draft_ngram: tuple[int, int] | None = None,
         draft_memory: int = 0,
+        draft_model: str | os.PathLike[str] | None = None,
         adapter_dir: str | os.PathLike[str] | None = None,
         adapter_memory: int = 0,
         adapter_host_memory: int = 0,
@@ -168,6 +170,7 @@ class LLM(AdapterCalls, TextCalls, ValueCalls):
                 draft_tokens,
                 (0, 0) if draft_ngram is None else draft_ngram,
                 draft_memory,
+                "" if draft_model is None else os.fspath(draft_model),
                 lambda done, total: self._on_load(bar, done, total),
             )
         # Also at the end of the process, which must not free the memory while the thread runs.

@@ -14,7 +14,11 @@ struct SpeculationOptions {
   /// "off" (empty): a step draws one token of each row. "ngram": the tokens that followed the row's
   /// last ones where these stood before in its prompt or answer. "suffix": besides, those that
   /// followed them in recent answers of the same adapter with the same cache_salt.
+  /// "model", "heads" and "eagle3": those that `draft_model` proposes.
   std::string method{};
+  /// A model of the same vocabulary ("model": a GGUF file, a folder or a name of the Hugging Face
+  /// hub's cache), a folder of Medusa heads ("heads") or an EAGLE-3 drafter ("eagle3").
+  std::string draft_model{};
   int max_drafts = 0;  // of a row in a step, 1 to 15; 0: 8
   /// Of "ngram": how many of the last tokens must have stood before, 1 <= min <= max <= 64. 0: 2
   /// and 4.
@@ -25,9 +29,9 @@ struct SpeculationOptions {
 
 /// Where a draft came from. kPrediction: Request::prediction. kFormat: the format of the answer
 /// allowed no other token.
-enum class DraftSource : uint8_t { kNgram, kSuffix, kPrediction, kFormat };
-inline constexpr size_t kNumDraftSources = 4;
-/// "ngram", "suffix", "prediction" or "format".
+enum class DraftSource : uint8_t { kNgram, kSuffix, kPrediction, kFormat, kModel, kHeads, kEagle3 };
+inline constexpr size_t kNumDraftSources = 7;
+/// "ngram", "suffix", "prediction", "format", "model", "heads" or "eagle3".
 [[nodiscard]] const char* name(DraftSource source);
 
 /// Tokens that were drafted and verified, and those of them that were taken.

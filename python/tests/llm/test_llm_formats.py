@@ -58,7 +58,7 @@ def test_a_format_that_forces_tokens_has_drafts_and_no_answer_depends_on_them(mo
             answer = drafting.chat("Which one?", speculation=speculation, **forced)
             assert answer == want and 0 < answer.accepted_tokens <= answer.drafted_tokens, speculation
         stats = drafting.stats()
-        assert list(stats.drafts_by_source) == ["format", "ngram", "prediction", "suffix"]
+        assert list(stats.drafts_by_source) == ["eagle3", "format", "heads", "model", "ngram", "prediction", "suffix"]
         for i, whole in enumerate((stats.drafted_tokens, stats.accepted_tokens)):
             assert whole > 0 and sum(counts[i] for counts in stats.drafts_by_source.values()) == whole
             assert sum(counts[i] for counts in stats.drafts_by_place) == whole
@@ -71,8 +71,8 @@ def test_a_format_that_forces_tokens_has_drafts_and_no_answer_depends_on_them(mo
         for predicted in drafting.generate(["Hello", "Hello"], params, max_tokens=8):
             assert predicted == hello and predicted.accepted_prediction_tokens <= predicted.accepted_tokens
             assert predicted.rejected_prediction_tokens >= 0
-        with pytest.raises(ValueError, match="speculation is 'eagle3', expected off, ngram or suffix"):
-            drafting.generate("Hello", speculation="eagle3")
+        with pytest.raises(ValueError, match="speculation is 'eagle9', expected off, ngram, suffix"):
+            drafting.generate("Hello", speculation="eagle9")
         with pytest.raises(TypeError, match="speculation is int, expected a text"):
             drafting.generate("Hello", speculation=3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="speculation is ngram, but the engine has none"):
@@ -82,7 +82,7 @@ def test_a_format_that_forces_tokens_has_drafts_and_no_answer_depends_on_them(mo
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"speculate": "eagle3"}, "speculation is 'eagle3', expected off, ngram or suffix"), ({"draft_tokens": 16}, "max_drafts is 16, expected 0 to 15"),
+        ({"speculate": "eagle9"}, "speculation is 'eagle9', expected off, ngram, suffix"), ({"draft_tokens": 16}, "max_drafts is 16, expected 0 to 15"),
         ({"draft_ngram": (4, 2)}, "min_ngram is 4, expected at most max_ngram = 2"), ({"draft_memory": -1}, "speculation memory is -1"),
     ],
 )

@@ -187,6 +187,8 @@ EngineOptions options_of(heddle_string model, const heddle_engine_options& given
       .activations = string_of("options.activations", given.activations, kMaxName),
       .speculation = {.method = string_of("options.speculation.method", given.speculation.method,
                                           kMaxName),
+                      .draft_model = string_of("options.speculation.draft_model",
+                                               given.speculation.draft_model, kMaxPath),
                       .max_drafts = given.speculation.max_drafts,
                       .min_ngram = given.speculation.min_ngram,
                       .max_ngram = given.speculation.max_ngram,

@@ -74,7 +74,7 @@ heddle_draft_counts counts_of(const DraftCounts& counts) {
 
 static_assert(kMaxRowDrafts == HEDDLE_MAX_ROW_DRAFTS);
 static_assert(kNumDraftSources == HEDDLE_NUM_DRAFT_SOURCES &&
-              static_cast<int>(DraftSource::kFormat) == HEDDLE_DRAFT_FORMAT);
+              static_cast<int>(DraftSource::kEagle3) == HEDDLE_DRAFT_EAGLE3);
 
 /// The texts as C sees them; none where there is no memory.
 std::vector<heddle_string> views_of(const std::vector<std::string>& texts) noexcept {

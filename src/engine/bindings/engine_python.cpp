@@ -142,8 +142,9 @@ EngineOptions options_of(std::string model, std::string device, int64_t max_batc
 }
 
 SpeculationOptions speculation_of(std::string method, int64_t max_drafts, const Pair& ngram,
-                                  int64_t memory) {
+                                  int64_t memory, std::string draft_model) {
   return {.method = std::move(method),
+          .draft_model = std::move(draft_model),
           .max_drafts = narrowed("draft_tokens", max_drafts),
           .min_ngram = narrowed("draft_ngram", ngram.first),
           .max_ngram = narrowed("draft_ngram", ngram.second),
@@ -293,17 +294,18 @@ void bind_engine(nb::module_& m) {
              std::string adapter_dir, int64_t adapter_memory, int64_t adapter_host_memory,
              int64_t max_batch_adapters, int64_t max_batch_adapter_bytes,
              std::string generation_config, std::string speculate, int64_t draft_tokens,
-             const Pair& draft_ngram, int64_t draft_memory, const nb::object& on_load) {
+             const Pair& draft_ngram, int64_t draft_memory, std::string draft_model,
+             const nb::object& on_load) {
             load(self,
-                 options_of(
-                     std::move(model), std::move(device), max_batch, num_threads, page_size,
-                     prefill_chunk, max_context, kv_memory, prefix_cache, kv_host_memory,
-                     std::move(kv_cache_dir), kv_disk_memory, kv_disk_salted, std::move(admit),
-                     std::move(fairness), std::move(kv_type), std::move(weights),
-                     std::move(activations), std::move(adapter_dir), adapter_memory,
-                     adapter_host_memory, max_batch_adapters, max_batch_adapter_bytes,
-                     std::move(generation_config),
-                     speculation_of(std::move(speculate), draft_tokens, draft_ngram, draft_memory)),
+                 options_of(std::move(model), std::move(device), max_batch, num_threads, page_size,
+                            prefill_chunk, max_context, kv_memory, prefix_cache, kv_host_memory,
+                            std::move(kv_cache_dir), kv_disk_memory, kv_disk_salted,
+                            std::move(admit), std::move(fairness), std::move(kv_type),
+                            std::move(weights), std::move(activations), std::move(adapter_dir),
+                            adapter_memory, adapter_host_memory, max_batch_adapters,
+                            max_batch_adapter_bytes, std::move(generation_config),
+                            speculation_of(std::move(speculate), draft_tokens, draft_ngram,
+                                           draft_memory, std::move(draft_model))),
                  on_load);
           },
           "model"_a, "device"_a, "max_batch"_a, "num_threads"_a, "page_size"_a, "prefill_chunk"_a,
@@ -312,7 +314,8 @@ void bind_engine(nb::module_& m) {
           "activations"_a = "", "adapter_dir"_a = "", "adapter_memory"_a = 0,
           "adapter_host_memory"_a = 0, "max_batch_adapters"_a = 0, "max_batch_adapter_bytes"_a = 0,
           "generation_config"_a = "", "speculate"_a = "", "draft_tokens"_a = 0,
-          "draft_ngram"_a = Pair(), "draft_memory"_a = 0, "on_load"_a = nb::none())
+          "draft_ngram"_a = Pair(), "draft_memory"_a = 0, "draft_model"_a = "",
+          "on_load"_a = nb::none())
       .def("close", &PythonEngine::close)
       .def(
           "submit",

@@ -46,6 +46,7 @@ void choose_draft_lengths(DraftLengths& lengths, const StepCosts& costs) {
   double expected = static_cast<double>(rows.size());
   double best = expected / costs.seconds(num_tokens);
   size_t num_best = 0;
+  int longest = 0;
   while (!heap.empty() && std::ssize(lengths.taken) < lengths.max_drafts) {
     std::ranges::pop_heap(heap, is_after);
     const auto [gain, row] = heap.back();
@@ -58,7 +59,9 @@ void choose_draft_lengths(DraftLengths& lengths, const StepCosts& costs) {
       std::ranges::push_heap(heap, is_after);
     }
     expected += gain;
-    const double ratio = expected / costs.seconds(++num_tokens);
+    longest = std::max(longest, drafts[at]);
+    const double drafting = lengths.drafting.begin + longest * lengths.drafting.each;
+    const double ratio = expected / (costs.seconds(++num_tokens) + drafting);
     if (ratio > best) {
       best = ratio;
       num_best = lengths.taken.size();

@@ -16,6 +16,13 @@ struct DraftOffer {
   double accept_rate = 0;  // of each other one, where those before it are accepted: 0 to 1
 };
 
+/// What making drafts costs besides the step that verifies them: `begin` once where any row
+/// drafts, and `each` for every place of the row with the most drafts, as all rows of a place are
+/// drafted together.
+struct DraftingCost {
+  double begin = 0, each = 0;  // seconds
+};
+
 /// How many tokens each row of a step drafts.
 ///
 ///   lengths.rows = {{.num_offered = 8, .accept_rate = 0.8},
@@ -28,6 +35,7 @@ struct DraftLengths {
   std::vector<DraftOffer> rows{};
   int64_t num_other_tokens = 0;  // of the step, besides one token of each row and the drafts
   int64_t max_drafts = 256;      // of all rows together
+  DraftingCost drafting{};
   // Out:
   std::vector<int> drafts{};     // [rows.size()]
   double tokens_per_second = 0;  // that `rows` may expect
@@ -47,7 +55,8 @@ struct DraftLengths {
 /// Fills in what follows from what is known, the same for the same input: the lengths k[i] with the
 /// most expected tokens per second,
 ///   sum over rows of (1 + g[i, 1] + ... + g[i, k[i]])
-///     / costs.seconds(rows.size() + num_other_tokens + sum of k[i])
+///     / (costs.seconds(rows.size() + num_other_tokens + sum of k[i]) + drafting)
+///   drafting = 0 where all k[i] are 0, else drafting.begin + max of k[i] drafting.each
 ///   g[i, j] = 1 for j <= num_certain, else g[i, j - 1] accept_rate, with g[i, 0] = 1
 /// of all with k[i] <= num_offered and a sum of at most max_drafts. Of several that are as good it
 /// takes one with the fewest drafts; of rows whose next drafts are as likely the first gets one

@@ -20,8 +20,8 @@ constexpr size_t kMaxAverages = 4096;
 
 DraftMethod method_of(const std::string& name) {
   const std::optional<DraftMethod> method = draft_method_of(name);
-  HEDDLE_CHECK(method.has_value(), "speculation is ", files::quote(name),
-               ", expected off, ngram or suffix");
+  HEDDLE_CHECK(method.has_value(), "speculation is ", files::quote(name), ", expected ",
+               kDraftMethods);
   return *method;
 }
 
@@ -42,12 +42,12 @@ std::unique_ptr<RowDrafts> Drafter::drafts_of(const std::string& method,
   const DraftMethod own = method.empty() ? method_ : method_of(method);
   HEDDLE_CHECK(own == DraftMethod::kOff || is_on(), "speculation is ", method,
                ", but the engine has none (--speculate off)");
-  HEDDLE_CHECK(own != DraftMethod::kSuffix || method_ == own,
-               "speculation is suffix, but the engine has ngram (--speculate ngram)");
+  HEDDLE_CHECK(own <= DraftMethod::kNgram || method_ == own, "speculation is ", method,
+               ", but the engine has ", options_.method, " (--speculate ", options_.method, ")");
   if (own == DraftMethod::kOff) {
     HEDDLE_CHECK(prediction.empty(), "a request has a prediction, but ",
                  is_on() ? "its speculation is off" : "the engine has no speculation",
-                 "; it takes one with ngram or suffix (--speculate)");
+                 "; it takes one with any method (--speculate)");
     return nullptr;
   }
   auto drafts = std::make_unique<RowDrafts>();
@@ -103,6 +103,12 @@ void Drafter::propose(Sequence& sequence, int64_t max_drafts) {
     drafts.tokens.assign(found.begin(), found.end());
     drafts.source = DraftSource::kPrediction;
     if (!drafts.tokens.empty()) return;
+  }
+  if (has_model(drafts.method)) {
+    drafts.tokens.assign(static_cast<size_t>(max_drafts), 0);
+    drafts.source = model_source_;
+    drafts.is_open = true;
+    return;
   }
   if (drafts.method == DraftMethod::kSuffix) propose_suffix(drafts, max_drafts);
   if (!drafts.tokens.empty()) return;

@@ -30,6 +30,11 @@ class Drafter {
   [[nodiscard]] bool is_on() const { return method_ != DraftMethod::kOff; }
   /// Of steps of one token and more, as they were measured.
   void set_costs(StepCosts costs) { costs_ = std::move(costs); }
+  /// Of the model that drafts, and what its drafts are.
+  void set_model(DraftSource source, DraftingCost cost) {
+    model_source_ = source;
+    lengths_.drafting = cost;
+  }
   [[nodiscard]] const StepCosts& costs() const { return costs_; }
 
   /// Of a request; null: nothing is drafted. `method` empty: that of the options. Throws Error for
@@ -44,6 +49,8 @@ class Drafter {
   [[nodiscard]] static bool pays_to_wait(const Sequence& sequence);
   /// Writes RowDrafts::tokens, but for those of a format: what may follow the row's tokens, of its
   /// own text and of the answers that RowDrafts::key has.
+  /// Where a model is to draft for the row they are zeros, and RowDrafts::is_open: how many of them
+  /// it drafts is what fit leaves.
   void propose(Sequence& sequence, int64_t max_drafts);
   /// Cuts the drafts of the rows to those that raise the tokens per second that the next step may
   /// expect. num_prompt_tokens: of that step.
@@ -65,6 +72,7 @@ class Drafter {
   SpeculationOptions options_;
   DraftMethod method_;
   StepCosts costs_;
+  DraftSource model_source_ = DraftSource::kModel;
   DraftLengths lengths_;
   std::vector<RowDrafts*> offering_;  // the rows of lengths_, in their order
   SuffixMemories memories_;

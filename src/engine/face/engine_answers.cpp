@@ -87,6 +87,9 @@ void Engine::State::take_tokens_of(const RowStep& row, const StepTokens& tokens,
   }
   stats.generated_tokens += i;
   if (drafter.is_on()) count_drafts(row, std::min(i, num_taken - 1));
+  if (model_drafter != nullptr && row.is_alive() && sequence.drafts != nullptr) {
+    model_drafter->take(row, num_taken);
+  }
 }
 
 /// Adds a drawn token to the answer, and an event where there is text or the tokens are reported;

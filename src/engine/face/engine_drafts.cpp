@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <utility>
 
 #include "heddle/core/error.h"
 
@@ -74,6 +75,15 @@ double measured_step(ModelRunner& runner, Sequences& rows) {
 
 }  // namespace
 
+/// What drafts with a model of its own; null where the method has none.
+std::unique_ptr<ModelDrafter> Engine::State::make_model_drafter() {
+  const SpeculationOptions& given = options.speculation;
+  const std::optional<DraftMethod> method = draft_method_of(given.method);
+  if (!method || !has_model(*method)) return nullptr;
+  throw_error(ErrorCode::kUnsupported, "speculation is ", given.method,
+              ", which this build does not have yet");
+}
+
 /// The cost of steps of 1, 2, 3, 4, 6, 8, 12, ... tokens, each the shortest of some, of rows that
 /// begin: what attention reads of longer ones is left out.
 StepCosts Engine::State::measured_costs() {
@@ -129,12 +139,50 @@ void Engine::State::draft(Sequence& sequence, int64_t max_drafts) {
     }
     drafter.propose(sequence, max_drafts);
   }
+  if (drafts.is_open && sequence.mask != nullptr) {  // what cannot fail needs no model
+    std::vector<int32_t> open = std::exchange(drafts.tokens, {});
+    drafts.tokens.reserve(kMaxRowDrafts);
+    sequence.mask->draft(sequence.answer.completion.token_ids, max_drafts, drafts.tokens);
+    drafts.num_of_source = 0;
+    if (!drafts.tokens.empty()) {
+      drafts.is_open = false;
+      return;
+    }
+    drafts.tokens = std::move(open);
+  }
+  if (!drafts.is_open) return bound_drafts(sequence, max_drafts);
+  drafts.num_of_source = std::ssize(drafts.tokens);
+}
+
+/// Of the row's drafts, those that its vocabulary and its format allow; after them what the format
+/// forces.
+void Engine::State::bound_drafts(Sequence& sequence, int64_t max_drafts) {
+  RowDrafts& drafts = *sequence.drafts;
   cut(drafts.tokens, max_drafts, num_tokens_of(sequence.adapters.text()));
   const int64_t num_drafts = std::ssize(drafts.tokens);
   if (sequence.mask != nullptr) {
     sequence.mask->draft(sequence.answer.completion.token_ids, max_drafts, drafts.tokens);
   }
   drafts.num_of_source = std::min(num_drafts, std::ssize(drafts.tokens));
+}
+
+/// Has the model draft for the rows that wait for it, as many tokens as fit has left them.
+void Engine::State::draft_with_model() noexcept {
+  model_rows.clear();
+  for (Sequence& sequence : queue.running()) {
+    RowDrafts* const drafts = sequence.drafts.get();
+    if (drafts == nullptr || !drafts->is_open || drafts->tokens.empty()) continue;
+    model_rows.push_back({&sequence, std::ssize(drafts->tokens)});
+    drafts->tokens.clear();
+  }
+  if (model_rows.empty()) return;
+  try {
+    model_drafter->propose(model_rows);
+    for (const auto& [sequence, num_drafts] : model_rows) bound_drafts(*sequence, num_drafts);
+  } catch (const std::exception&) {
+    for (const auto& row : model_rows) row.sequence->drafts->tokens.clear();
+  }
+  for (const auto& row : model_rows) row.sequence->drafts->is_open = false;
 }
 
 /// Before a step is scheduled. One that is launched while another is in flight has no drafts, so
@@ -147,6 +195,7 @@ void Engine::State::draft_tokens() noexcept {
     if (sequence.drafts == nullptr) continue;
     std::vector<int32_t>& drafts = sequence.drafts->tokens;
     drafts.clear();
+    sequence.drafts->is_open = false;
     const bool may = is_alone && may_draft(sequence) && (hooks.draft || Drafter::may_try(sequence));
     const int64_t max_drafts =
         may ? std::min<int64_t>(max_drafts_of(sequence), options.speculation.max_drafts) : 0;
@@ -155,6 +204,7 @@ void Engine::State::draft_tokens() noexcept {
       draft(sequence, max_drafts);
     } catch (const std::exception&) {
       drafts.clear();  // for lack of memory: the row goes on without
+      sequence.drafts->is_open = false;
     }
     fit_to_pages(sequence, options.page_size);
     if (!hooks.draft) continue;
@@ -163,6 +213,7 @@ void Engine::State::draft_tokens() noexcept {
   }
   if (!is_alone || hooks.draft) return;
   drafter.fit(queue.running(), num_prompt_tokens(queue.running(), options.prefill_chunk));
+  if (model_drafter != nullptr) draft_with_model();
 }
 
 /// Whether the next step waits for the tokens of the one in flight: always where that has drafts,
@@ -211,6 +262,9 @@ const char* name(DraftSource source) {
     case DraftSource::kSuffix: return "suffix";
     case DraftSource::kPrediction: return "prediction";
     case DraftSource::kFormat: return "format";
+    case DraftSource::kModel: return "model";
+    case DraftSource::kHeads: return "heads";
+    case DraftSource::kEagle3: return "eagle3";
   }
   return "?";
 }

@@ -86,6 +86,15 @@ void complete_speculation(SpeculationOptions& options, const model::DecoderConfi
   constexpr int kUsualDrafts = 8, kUsualMinNgram = 2, kUsualMaxNgram = 4, kLongestNgram = 64;
   constexpr int64_t kUsualMemory = int64_t{64} << 20;
   if (options.method.empty()) options.method = "off";
+  const std::optional<DraftMethod> method = draft_method_of(options.method);
+  HEDDLE_CHECK(method.has_value(), "speculation is ", files::quote(options.method), ", expected ",
+               kDraftMethods);
+  const bool drafts_with_model = has_model(*method);
+  HEDDLE_CHECK(!drafts_with_model || !options.draft_model.empty(), "speculation is ",
+               options.method, ", but draft_model (--draft-model) is empty");
+  HEDDLE_CHECK(drafts_with_model || options.draft_model.empty(), "draft_model is ",
+               files::quote(options.draft_model), ", but speculation is ", options.method,
+               "; it takes one with model, heads or eagle3");
   check_range("max_drafts", options.max_drafts, 0, kMaxRowDrafts);
   check_range("min_ngram", options.min_ngram, 0, kLongestNgram);
   check_range("max_ngram", options.max_ngram, 0, kLongestNgram);

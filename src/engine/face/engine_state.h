@@ -15,6 +15,7 @@
 
 #include "engine/adapters/adapter_store.h"
 #include "engine/cache/prefix_cache.h"
+#include "engine/drafters/model_drafter.h"
 #include "engine/face/drafter.h"
 #include "engine/face/engine_options.h"
 #include "engine/face/made_engine.h"
@@ -63,6 +64,7 @@ struct Engine::State {
         queue(runner.pages(), queue_rules(), &adapters, shares_prefixes() ? &prefixes : nullptr,
               stored.shelf()),
         drafter(options.speculation, options.max_batch),
+        model_drafter(make_model_drafter()),
         steps{StepInFlight(options.max_batch), StepInFlight(options.max_batch)} {
     options.kv_type = kv_type_name(runner.kv_dtype());
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
@@ -81,6 +83,12 @@ struct Engine::State {
     options.on_load = nullptr;  // what it refers to may be destroyed from here on
     if (drafter.is_on() && !hooks.draft) {
       drafter.set_costs(hooks.step_costs.empty() ? measured_costs() : StepCosts(hooks.step_costs));
+    }
+    if (model_drafter != nullptr) {
+      model_rows.reserve(static_cast<size_t>(options.max_batch));
+      const bool is_measured = hooks.step_costs.empty();
+      drafter.set_model(model_drafter->source(),
+                        is_measured ? model_drafter->measured_cost() : DraftingCost{});
     }
     fill_info();
   }
@@ -140,9 +148,12 @@ struct Engine::State {
   void count_step(double seconds, const StepSchedule& step, int64_t num_taken);
 
   // Speculation.
+  [[nodiscard]] std::unique_ptr<ModelDrafter> make_model_drafter();
   [[nodiscard]] StepCosts measured_costs();
   [[nodiscard]] static bool may_draft(const Sequence& sequence);
   void draft(Sequence& sequence, int64_t max_drafts);
+  void bound_drafts(Sequence& sequence, int64_t max_drafts);
+  void draft_with_model() noexcept;
   void draft_tokens() noexcept;
   [[nodiscard]] bool awaits_drawn() const;
   void count_drafts(const RowStep& row, int64_t num_accepted);
@@ -165,6 +176,8 @@ struct Engine::State {
   PrefixCache prefixes;
   RowQueue queue;
   Drafter drafter;
+  std::unique_ptr<ModelDrafter> model_drafter;  // null: none
+  std::vector<ModelDrafter::Row> model_rows;    // of draft_with_model
   std::array<StepInFlight, 2> steps;
   // In the order of their launches; the first one may be in flight between two calls.
   StepInFlight *first_step = &steps[0], *second_step = &steps[1];

@@ -340,7 +340,7 @@ TEST_F(CEngine, WrongArgumentsAreNamed) {
                  heddle_engine_create(&none, c_string(path), &options));
   heddle_engine_options_init(&options);
   options.speculation.method = c_string(unknown_type);
-  expect_failure("speculation is 'q8_0', expected off, ngram or suffix",
+  expect_failure("speculation is 'q8_0', expected off, ngram, suffix, model, heads or eagle3",
                  heddle_engine_create(&none, c_string(path), &options));
   options.speculation = {{nullptr, 0}, 0, 4, 2, 0};
   expect_failure("min_ngram is 4, expected at most max_ngram = 2",

@@ -393,7 +393,8 @@ TEST_F(SpeculationTest, WhatIsWrongIsNamed) {
     }
     return std::string();
   };
-  EXPECT_EQ(error_of({.method = "magic"}), "speculation is 'magic', expected off, ngram or suffix");
+  EXPECT_EQ(error_of({.method = "magic"}),
+            "speculation is 'magic', expected off, ngram, suffix, model, heads or eagle3");
   EXPECT_EQ(error_of({.method = "ngram", .max_drafts = 16}), "max_drafts is 16, expected 0 to 15");
   EXPECT_EQ(error_of({.method = "ngram", .min_ngram = 5, .max_ngram = 3}),
             "min_ngram is 5, expected at most max_ngram = 3");
