@@ -142,7 +142,7 @@ class Context:
 
 class CApi(unittest.TestCase):
     def test_versions(self):
-        self.assertEqual(LIBRARY.heddle_abi_version(), 4)
+        self.assertEqual(LIBRARY.heddle_abi_version(), 5)
         self.assertRegex(LIBRARY.heddle_version().decode(), r"^\d+\.\d+\.\d+$")
 
     def test_rms_norm_of_a_column_slice(self):

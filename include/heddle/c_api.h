@@ -33,7 +33,7 @@ extern "C" {
 
 /* ---- Version, status ------------------------------------------------------------------------- */
 
-#define HEDDLE_ABI_VERSION 4
+#define HEDDLE_ABI_VERSION 5
 
 /* HEDDLE_ABI_VERSION of the library that is loaded; it fits this header when both are equal. */
 int32_t heddle_abi_version(void);
@@ -195,6 +195,10 @@ typedef struct heddle_attention_options {
      word of each sequence. */
   const DLTensor* tree_mask;        /* [num words] i32 */
   const DLTensor* tree_mask_indptr; /* [num_seqs + 1] */
+  /* NULL; decode alone. Queries of one sequence that read its keys together, see
+     heddle_decode_bundle. */
+  const DLTensor* bundle_indptr; /* [num_bundles + 1] */
+  int64_t max_bundle;            /* 1; queries of the largest bundle */
 } heddle_attention_options;
 void heddle_attention_options_init(heddle_attention_options* options);
 
@@ -209,6 +213,11 @@ heddle_status heddle_batch_decode(heddle_context* context, DLTensor* o, DLTensor
                                   const DLTensor* q, const heddle_paged_kv* cache,
                                   const heddle_page_table* table,
                                   const heddle_attention_options* options);
+/* How many queries of a sequence may be one bundle, of num_queries of which the first shows kv_len
+   keys and each later one a key more. SIZE_MAX for what there is not. */
+size_t heddle_decode_bundle(DLDataType cache_dtype, int64_t num_q_heads, int64_t num_kv_heads,
+                            int64_t head_dim, int64_t window_left, int64_t kv_len,
+                            int64_t num_queries);
 /* What it can use; with less a long sequence takes longer, to the same bits. 0 where there is no
    such device. */
 size_t heddle_batch_decode_workspace_bytes(DLDevice device, int64_t num_seqs, int64_t num_q_heads,

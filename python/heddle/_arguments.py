@@ -197,6 +197,10 @@ class AttentionOptions(NamedTuple):
             of word j / 32 for new token j. The keys before them are all seen.
         tree_mask_indptr: [num_seqs + 1] i32|i64: first word of each sequence, of which one without
             words has no mask; or None.
+        bundle_indptr: [num_bundles + 1] i32|i64, or None; decode only. First query of each bundle:
+            queries of one sequence that list the same pages, the kv_len of each one more than that
+            of the one before, read its keys together on a GPU, with the bits that each has alone.
+        max_bundle: Queries of the largest bundle, no more than `ops.decode_bundle` allows.
     """
 
     sm_scale: float | None = None
@@ -209,6 +213,8 @@ class AttentionOptions(NamedTuple):
     llama3_scaling: Sequence[float] | None = None
     tree_mask: Array | None = None
     tree_mask_indptr: Array | None = None
+    bundle_indptr: Array | None = None
+    max_bundle: int = 1
 
     def __repr__(self) -> str:
         return _repr(self)

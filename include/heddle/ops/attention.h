@@ -27,6 +27,17 @@ struct AttentionOptions {
   /// Positions stay those of the slots, also for `rope`: a tree whose branches share positions
   /// comes rotated.
   ConstTensorView tree_mask{}, tree_mask_indptr{};
+
+  /// Decode only. Queries of one sequence that read its keys together, as those of its last token
+  /// and of the drafts after it: a bundle. Each has the bits that it has alone.
+  ///   bundle_indptr [num_bundles + 1] i32|i64, from 0 to the number of queries: bundle b has the
+  ///                 queries bundle_indptr[b] to bundle_indptr[b + 1] - 1, none where the two are
+  ///                 equal
+  ///   max_bundle    queries of the largest one, 1 to 16 and no more than decode_bundle allows
+  /// The queries of a bundle list the same pages, as far as each has them, and kv_len rises by one
+  /// from one to the next. Keys come rotated: not with `rope`.
+  ConstTensorView bundle_indptr{};
+  int64_t max_bundle = 1;
 };
 
 /// o[t][h] = T(sum_j softmax_j(s_j) v_j),  s_j = soft_cap(sm_scale * q[t][h] . k_j[h / group_size])
@@ -61,7 +72,8 @@ void batch_prefill(const ExecContext& ctx, TensorView o, TensorView lse, ConstTe
                    const AttentionOptions& options = {});
 
 /// One query per sequence, at position kv_len(i) - 1: o, q [num_seqs, num_q_heads, head_dim], lse
-/// [num_seqs, num_q_heads].
+/// [num_seqs, num_q_heads]. Several queries of a sequence are sequences that list the same pages;
+/// with options.bundle_indptr a GPU reads their keys once.
 void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTensorView q,
                   const PagedKv& cache, const PageTable& table,
                   const AttentionOptions& options = {});
@@ -72,6 +84,17 @@ void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTen
 /// a head above 2^16.
 [[nodiscard]] size_t batch_decode_workspace_bytes(Device device, int64_t num_seqs,
                                                   int64_t num_q_heads, int64_t head_dim);
+
+/// How many queries of a sequence may be one bundle of batch_decode: of num_queries, the first of
+/// which shows kv_len keys and each later one a key more, those from the first on that a GPU cuts
+/// alike and has room for. 1 where num_queries is 1, for a cache of f8e4m3, a head_dim above 128, and
+/// more than 16 heads of q for one of the cache.
+///   cache_dtype, num_kv_heads, head_dim: of the cache; window_left: as in the options, -1: all keys
+/// A pure function, the same for all devices. Throws kInvalidArgument for numbers below 1, more
+/// than 2^31 - 17 keys, and heads of q that are no multiple of those of the cache.
+[[nodiscard]] int64_t decode_bundle(DType cache_dtype, int64_t num_q_heads, int64_t num_kv_heads,
+                                    int64_t head_dim, int64_t window_left, int64_t kv_len,
+                                    int64_t num_queries);
 
 /// Attention over the union of two disjoint key sets from the results over each:
 ///   lse = log(exp(lse_a) + exp(lse_b)),  o = T(o_a exp(lse_a - lse) + o_b exp(lse_b - lse))

@@ -6,10 +6,11 @@ on the batch, the page size, the threads, or how a prompt was cut into chunks.
 
 from __future__ import annotations
 
+from heddle import _core
 from heddle._arguments import AttentionOptions, PagedKv, PageTable
 from heddle._operation import Array, operation
 
-__all__ = ["batch_decode", "batch_prefill", "merge_states"]
+__all__ = ["batch_decode", "batch_prefill", "decode_bundle", "merge_states"]
 
 
 @operation(mutates=["o", "lse"])
@@ -68,7 +69,8 @@ def batch_decode(
         q: [num_seqs, num_q_heads, head_dim], dtype of `o`.
         cache: The keys and values, f32|f16|bf16.
         table: The pages of each sequence.
-        options: Scale, window, soft cap, rotation; None: those of `heddle.AttentionOptions()`.
+        options: Scale, window, soft cap, rotation, bundles; None: those of
+            `heddle.AttentionOptions()`.
 
     Raises:
         ValueError: Shapes that disagree, starts that descend, a layer out of range.
@@ -76,6 +78,40 @@ def batch_decode(
 
     Source: Milakov and Gimelshein 2018, arXiv 1805.02867; Kwon et al. 2023, arXiv 2309.06180.
     """
+
+
+def decode_bundle(
+    cache_dtype: str,
+    num_q_heads: int,
+    num_kv_heads: int,
+    head_dim: int,
+    window_left: int,
+    kv_len: int,
+    num_queries: int,
+) -> int:
+    """How many queries of a sequence may be one bundle of `batch_decode`.
+
+    Of `num_queries`, the first of which shows `kv_len` keys and each later one a key more: those
+    from the first on that a GPU cuts alike and has room for. The same for all devices.
+
+    Args:
+        cache_dtype: "f32", "f16", "bf16" or "f8e4m3"; of the last each query is alone.
+        num_q_heads: Heads of the queries.
+        num_kv_heads: Heads of the cache.
+        head_dim: Elements of a head.
+        window_left: As in `heddle.AttentionOptions`; -1: all keys.
+        kv_len: Keys of the first query.
+        num_queries: At least 1.
+
+    Returns:
+        1 to 16.
+
+    Raises:
+        ValueError: Numbers below 1, heads that do not divide.
+    """
+    return _core.decode_bundle(
+        cache_dtype, num_q_heads, num_kv_heads, head_dim, window_left, kv_len, num_queries
+    )
 
 
 @operation(mutates=["o", "lse"])

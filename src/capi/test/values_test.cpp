@@ -116,6 +116,8 @@ TEST(CApiValues, DefaultsAreThoseOfCpp) {
             std::tuple(a.causal, a.window_left, a.logits_soft_cap));
   EXPECT_FALSE(attention.has_sm_scale || attention.has_rope);
   EXPECT_TRUE(attention.tree_mask == nullptr && attention.tree_mask_indptr == nullptr);
+  EXPECT_TRUE(attention.bundle_indptr == nullptr);
+  EXPECT_EQ(attention.max_bundle, a.max_bundle);
   EXPECT_EQ(fields_of(attention.rope), fields_of(rope));
 
   const auto norm = initialized(heddle_rms_norm_options_init);

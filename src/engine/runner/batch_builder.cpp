@@ -85,9 +85,35 @@ void add_pairs(model::StepBatch& batch, const RowStep& row, int64_t num_seqs) {
   batch.seq_uses.insert(batch.seq_uses.end(), static_cast<size_t>(num_seqs), adapters.uses);
 }
 
+/// The bundles of a step that has drafts. Their size is rounded up to a power of two, so that few
+/// graphs serve all steps.
+void add_bundles(model::StepBatch& batch, const StepSchedule& step, BundleOf bundle_of) {
+  std::vector<int32_t>& indptr = batch.bundle_indptr;
+  indptr.push_back(0);
+  int64_t largest = 1;
+  for (const RowStep& row : step.rows) {
+    if (!row.decodes) break;
+    for (int64_t i = 0; i < row.count;) {
+      const int64_t count = bundle_of(row.first + i + 1, row.count - i);
+      i += count;
+      largest = std::max(largest, count);
+      indptr.push_back(indptr.back() + static_cast<int32_t>(count));
+    }
+  }
+  batch.max_bundle = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest)));
+}
+
+/// Of sequences or bundles, up to which a batch is padded.
+int64_t padded_count(int64_t count) {
+  constexpr int64_t kStep = 8;
+  const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count)));
+  return count <= kStep ? power : round_up(count, kStep);
+}
+
 }  // namespace
 
-void fill_batch(model::StepBatch& batch, const StepSchedule& step, int64_t page_size, bool is_gpu) {
+void fill_batch(model::StepBatch& batch, const StepSchedule& step, int64_t page_size, bool is_gpu,
+                BundleOf bundle_of) {
   batch.clear();
   batch.q_indptr.push_back(0);
   batch.page_indptr.push_back(0);
@@ -100,6 +126,8 @@ void fill_batch(model::StepBatch& batch, const StepSchedule& step, int64_t page_
     if (has_list) add_pairs(batch, row, num_seqs);
     if (row.decodes) batch.num_decode += num_seqs;
   }
+  const auto has_drafts = [](const RowStep& row) { return row.num_drafts > 0; };
+  if (is_gpu && std::ranges::any_of(step.rows, has_drafts)) add_bundles(batch, step, bundle_of);
   batch.wants_hidden = std::ranges::any_of(step.rows, [](const RowStep& row) {
     return row.sequence->values != nullptr && row.sequence->values->pools();
   });
@@ -121,10 +149,7 @@ void fill_batch(model::StepBatch& batch, const StepSchedule& step, int64_t page_
 }
 
 void pad_batch(model::StepBatch& batch, int64_t max_seqs, int64_t spare_page) {
-  constexpr int64_t kStep = 8;
-  const int64_t num_seqs = batch.num_seqs();
-  const auto power = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_seqs)));
-  const int64_t padded = num_seqs <= kStep ? power : round_up(num_seqs, kStep);
+  const int64_t padded = padded_count(batch.num_seqs());
   while (batch.num_seqs() < std::min(padded, max_seqs)) {
     batch.token_ids.push_back(0);
     batch.sources.push_back(-1);
@@ -138,6 +163,9 @@ void pad_batch(model::StepBatch& batch, int64_t max_seqs, int64_t spare_page) {
     batch.rotation_lengths.push_back(1);
     batch.seq_slots.push_back(kNoAdapter);
     batch.last_page_len.push_back(1);
+    if (!batch.bundle_indptr.empty()) {
+      batch.bundle_indptr.push_back(batch.bundle_indptr.back() + 1);
+    }
     if (batch.pair_starts.empty()) continue;
     batch.pair_starts.push_back(batch.pair_starts.back());
     batch.seq_uses.emplace_back();
@@ -147,6 +175,9 @@ void pad_batch(model::StepBatch& batch, int64_t max_seqs, int64_t spare_page) {
   batch.pair_slots.resize(num_pairs, kNoAdapter);
   batch.pair_scales.resize(num_pairs, 0.0f);
   batch.num_decode = batch.num_seqs();
+  if (batch.bundle_indptr.empty()) return;
+  const int64_t num_bundles = std::min(padded_count(std::ssize(batch.bundle_indptr) - 1), max_seqs);
+  batch.bundle_indptr.resize(static_cast<size_t>(num_bundles + 1), batch.bundle_indptr.back());
 }
 
 }  // namespace heddle

@@ -7,6 +7,7 @@
 
 #include "heddle/core/cuda_context.h"
 #include "heddle/core/error.h"
+#include "heddle/ops/attention.h"
 #include "heddle/ops/sampling.h"
 
 #include "core/environment.h"
@@ -119,6 +120,9 @@ ModelRunner::ModelRunner(Device device, const model::ModelFiles& files, const Li
       sampler_(device, max_rows(limits)),
       values_(device, limits.max_batch, files.config().hidden_size),
       clock_(device) {
+  for (int layer = 0; layer < static_cast<int>(model_.config().num_layers); ++layer) {
+    windows_.insert(model_.config().layer(layer).window_left());
+  }
   reserve_workspace(0);
   batch_.reserve(largest_step());
 }
@@ -250,10 +254,23 @@ bool ModelRunner::has_vocabularies(const StepSchedule& step) const {
          });
 }
 
+/// Those that every kind of layer cuts alike: each has a window of its own.
+int64_t ModelRunner::bundle_of(int64_t kv_len, int64_t num_queries) const {
+  const model::DecoderConfig& config = model_.config();
+  int64_t count = num_queries;
+  for (const int64_t window : windows_) {
+    count = decode_bundle(kv_dtype(), config.num_q_heads, config.num_kv_heads, config.head_dim,
+                          window, kv_len, count);
+  }
+  return count;
+}
+
 StepHandle ModelRunner::launch(const StepSchedule& step) {
   const ExecContext& ctx = context_.exec();
   const ScopedDevice on_device(ctx.device);
-  fill_batch(batch_, step, limits_.page_size, is_on_gpu() || limits_.steps_as_on_gpu);
+  fill_batch(
+      batch_, step, limits_.page_size, is_on_gpu() || limits_.steps_as_on_gpu,
+      [this](int64_t kv_len, int64_t num_queries) { return bundle_of(kv_len, num_queries); });
   const bool decodes_alone = batch_.num_decode == batch_.num_seqs();
   const bool all_draw = step.num_logits == batch_.num_seqs();  // none decodes again
   const bool is_recorded =
@@ -318,6 +335,8 @@ void ModelRunner::compute_recorded(const model::Decoder::Pass& pass, bool has_vo
   const StepGraphs::Key key{
       .num_seqs = batch_.num_seqs(),
       .max_pairs = batch_.max_pairs,
+      .num_bundles = std::max<int64_t>(std::ssize(batch_.bundle_indptr) - 1, 0),
+      .max_bundle = batch_.max_bundle,
       .any_adapter = any(batch_.slot_ids, [](int32_t slot) { return slot >= 0; }),
       .any_affine = any(batch_.slot_ids, has_affines) || any(batch_.pair_slots, has_affines),
       .has_vocabularies = has_vocabularies};

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "core/device_graph.h"
@@ -112,6 +113,7 @@ class ModelRunner {
   void reserve_for(const AdapterData& adapter);
   void reserve_workspace(int max_rank);
   [[nodiscard]] model::StepLimits largest_step() const;
+  [[nodiscard]] int64_t bundle_of(int64_t kv_len, int64_t num_queries) const;
   [[nodiscard]] bool has_vocabularies(const StepSchedule& step) const;
   void compute(const model::Decoder::Pass& pass);
   void compute_recorded(const model::Decoder::Pass& pass, bool has_vocabularies);
@@ -132,7 +134,8 @@ class ModelRunner {
   DeviceTensor logits_;  // [max_batch + max_drafts + kMaxScored, widest vocabulary so far] f32
   Sampler sampler_;
   ValueRows values_;
-  int64_t max_pairs_ = 0;  // adapters of a list that there is room for
+  int64_t max_pairs_ = 0;      // adapters of a list that there is room for
+  std::set<int64_t> windows_;  // of the layers, as AttentionOptions::window_left
   StepGraphs graphs_;
   StepClock clock_;
   double lora_seconds_ = 0, wait_seconds_ = 0;

@@ -17,8 +17,9 @@ class StepGraphs {
  public:
   /// What the calls of a step depend on, besides the model.
   struct Key {
-    int64_t num_seqs;   // padded
-    int64_t max_pairs;  // adapters of a token, where a row has a list of them; else 0
+    int64_t num_seqs;                 // padded
+    int64_t max_pairs;                // adapters of a token, where a row has a list of them; else 0
+    int64_t num_bundles, max_bundle;  // padded, of a step that has drafts; else 0 and 1
     bool any_adapter, any_affine;
     bool has_vocabularies;  // whether a row has an embedding or a head of its own
     friend auto operator<=>(const Key&, const Key&) = default;

@@ -40,6 +40,9 @@ struct LayerTraits {
 
   int rotation = 0;     // in DecoderConfig::rotations
   int64_t window = -1;  // keys that a query sees, its own included; -1: all before it
+
+  /// The same as AttentionOptions has it.
+  [[nodiscard]] int64_t window_left() const { return window < 0 ? -1 : window - 1; }
 };
 
 enum class QkNorm : uint8_t {

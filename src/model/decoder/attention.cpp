@@ -86,7 +86,7 @@ void mix(const DecoderStep& s, int layer, const AttentionSites& sites, const Ten
   const StepInputs& in = s.inputs;
   store_keys(s, traits.rotation, cache);
   const AttentionOptions options{.sm_scale = s.config.attention_scale,
-                                 .window_left = traits.window < 0 ? -1 : traits.window - 1,
+                                 .window_left = traits.window_left(),
                                  .logits_soft_cap = s.config.attention_soft_cap};
   const TensorView attended = as_heads(s.attended, s.config.head_dim);
   for (const StepPart& part : s.parts()) {
@@ -98,7 +98,10 @@ void mix(const DecoderStep& s, int layer, const AttentionSites& sites, const Ten
       const auto rows = [&](const TensorView& t) {
         return t.narrow(0, part.first_token, part.num_tokens);
       };
-      batch_decode(s.ctx, rows(attended), {}, rows(q), cache, pages, options);
+      AttentionOptions of_decode = options;
+      of_decode.bundle_indptr = in.bundle_indptr;
+      of_decode.max_bundle = in.max_bundle;
+      batch_decode(s.ctx, rows(attended), {}, rows(q), cache, pages, of_decode);
     } else {
       batch_prefill(s.ctx, attended, {}, q,
                     in.q_indptr.narrow(0, part.first_seq, part.num_seqs + 1), cache, pages,

@@ -11,14 +11,15 @@ void StepBatch::add_logits(int32_t token, int32_t seq) {
 void StepBatch::clear() {
   for (std::vector<int32_t>* values :
        {&token_ids, &positions, &slot_ids, &q_indptr, &page_indptr, &pages, &last_page_len,
-        &logit_tokens, &seq_slots, &logit_seqs, &logit_slots, &pair_starts, &pair_slots,
-        &sources}) {
+        &logit_tokens, &seq_slots, &logit_seqs, &logit_slots, &pair_starts, &pair_slots, &sources,
+        &bundle_indptr}) {
     values->clear();
   }
   rotation_lengths.clear();
   pair_scales.clear();
   seq_uses.clear();
   max_pairs = num_decode = 0;
+  max_bundle = 1;
   wants_hidden = false;
 }
 
@@ -29,7 +30,8 @@ void StepBatch::reserve(const StepLimits& limits) {
   for (auto* values : {&token_ids, &positions, &slot_ids, &sources}) {
     reserve(*values, limits.num_tokens);
   }
-  for (auto* values : {&q_indptr, &page_indptr}) reserve(*values, limits.num_seqs + 1);
+  for (auto* values : {&q_indptr, &page_indptr, &bundle_indptr})
+    reserve(*values, limits.num_seqs + 1);
   reserve(pages, limits.num_pages);
   for (auto* values : {&last_page_len, &seq_slots}) reserve(*values, limits.num_seqs);
   for (auto* values : {&logit_tokens, &logit_seqs, &logit_slots}) {
@@ -49,7 +51,7 @@ size_t StepInputs::bytes_for(const StepLimits& limits) {
   const size_t pairs = num_pairs == 0 ? 0
                                       : bytes(limits.num_tokens + 1) + bytes(num_pairs) +
                                             StagedArrays::bytes_for<float>(num_pairs);
-  return 4 * bytes(limits.num_tokens) + 2 * bytes(limits.num_seqs + 1) + bytes(limits.num_seqs) +
+  return 4 * bytes(limits.num_tokens) + 3 * bytes(limits.num_seqs + 1) + bytes(limits.num_seqs) +
          bytes(limits.num_pages) + 2 * bytes(limits.num_logit_rows) + pairs + limits.more_bytes;
 }
 
@@ -67,11 +69,14 @@ StepInputs StepInputs::copy(const ExecContext& ctx, const StepBatch& batch, Stag
                     .logit_tokens = arrays.add(batch.logit_tokens),
                     .logit_slots = arrays.add(batch.logit_slots),
                     .sources = {},
+                    .bundle_indptr = {},
+                    .max_bundle = batch.max_bundle,
                     .adapters = LoraBatch::from_ids(arrays.add(batch.slot_ids)),
                     .pages = {.page_indptr = arrays.add(batch.page_indptr),
                               .pages = {},
                               .last_page_len = arrays.add(batch.last_page_len)}};
   if (!batch.sources.empty()) inputs.sources = arrays.add(batch.sources);
+  if (!batch.bundle_indptr.empty()) inputs.bundle_indptr = arrays.add(batch.bundle_indptr);
   if (!batch.pair_starts.empty()) {
     const ConstTensorView starts = arrays.add(batch.pair_starts);
     const ConstTensorView slots = arrays.add(batch.pair_slots);

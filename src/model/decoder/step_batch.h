@@ -50,6 +50,11 @@ struct StepBatch {
   /// [num_seqs]: the length that rotations go by which depend on it; read for those alone.
   std::vector<int64_t> rotation_lengths;
 
+  // Of a step on a GPU that has drafts; else empty. Sequences at the front that are one row's last
+  // token and its drafts: AttentionOptions has both.
+  std::vector<int32_t> bundle_indptr;  // [num_bundles + 1], up to num_decode
+  int64_t max_bundle = 1;
+
   // Of a step that has a row with a list of adapters; else empty. Then they hold the adapters of
   // all tokens, as LoraBatch has pairs.
   std::vector<int32_t> pair_starts;                   // [num_tokens + 1]
@@ -73,7 +78,8 @@ struct StepBatch {
 /// A StepBatch as the ops read it: the same arrays in memory of the context's device.
 struct StepInputs {
   TensorView token_ids;
-  ConstTensorView positions, q_indptr, logit_tokens, logit_slots, sources;
+  ConstTensorView positions, q_indptr, logit_tokens, logit_slots, sources, bundle_indptr;
+  int64_t max_bundle = 1;
   LoraBatch adapters;
   PageTable pages;
 

@@ -1,6 +1,8 @@
 #include "heddle/ops/attention.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "heddle/config.h"
@@ -9,6 +11,7 @@
 
 #include "core/scoped_operation.h"
 #include "ops/attention/call/attention_args.h"
+#include "ops/attention/call/decode_cut.h"
 #include "ops/attention/cpu/attend.h"
 #include "ops/attention/paged/page_validate.h"
 #include "ops/attention/rope/check_rope.h"
@@ -72,6 +75,41 @@ void check_trees(const ExecContext& ctx, const AttentionOptions& options, const 
                          words.value());
 }
 
+bool has_codes(const PagedKv& cache) { return cache.dtype == DType::kFloat8E4M3; }
+
+/// Checks the bundles of batch_decode. What they say is read on the CPU alone.
+void check_bundles(const ExecContext& ctx, const AttentionOptions& options, int64_t num_queries,
+                   const PagedKv& cache, int group_size) {
+  const ConstTensorView& indptr = options.bundle_indptr;
+  const int most = cuda::attention::max_decode_bundle(cache.head_dim, group_size, has_codes(cache));
+  HEDDLE_CHECK(options.max_bundle >= 1 && options.max_bundle <= most, "options.max_bundle is ",
+               options.max_bundle, ", expected 1 to ", most, " for a cache of ", cache.dtype,
+               " and heads of ", cache.head_dim, ", ", group_size, " of q for one of its");
+  HEDDLE_CHECK(indptr || options.max_bundle == 1, "options.max_bundle is ", options.max_bundle,
+               ", but options.bundle_indptr is absent");
+  if (!indptr) return;
+  HEDDLE_CHECK(!options.rope,
+               "options.bundle_indptr is given with options.rope, expected keys "
+               "that come rotated");
+  Dim size("num_bundles + 1");
+  check_shape("options.bundle_indptr", indptr, {&size});
+  HEDDLE_CHECK(size.value() >= (num_queries > 0 ? 2 : 1), "options.bundle_indptr has ",
+               size.value(), " values, expected num_bundles + 1, with each query in a bundle");
+  check_dtype("options.bundle_indptr", indptr, {DType::kInt32, DType::kInt64});
+  check_device(ctx, {{"options.bundle_indptr", indptr}});
+  if (ctx.device.type != DeviceType::kCpu) return;
+  const cpu::IndexArray starts(indptr);
+  HEDDLE_CHECK(starts[0] == 0 && starts[size.value() - 1] == num_queries,
+               "options.bundle_indptr goes from ", starts[0], " to ", starts[size.value() - 1],
+               ", expected 0 to the number of queries, ", num_queries);
+  for (int64_t i = 0; i + 1 < size.value(); ++i) {
+    const int64_t count = starts[i + 1] - starts[i];
+    HEDDLE_CHECK(count >= 0 && count <= options.max_bundle, "options.bundle_indptr[", i + 1,
+                 "] is ", starts[i + 1], ", expected ", starts[i], " to ",
+                 starts[i] + options.max_bundle);
+  }
+}
+
 float scale_of(const AttentionOptions& options, int head_dim) {
   return options.sm_scale.value_or(1.0f / std::sqrt(static_cast<float>(head_dim)));
 }
@@ -105,6 +143,9 @@ void batch_prefill(const ExecContext& ctx, TensorView o, TensorView lse, ConstTe
   check_lse(lse, num_tokens, q_heads);
   check_token_indptr("q_indptr", ctx, q_indptr, num_seqs, num_tokens);
   check_trees(ctx, options, num_seqs, q_indptr);
+  HEDDLE_CHECK(!options.bundle_indptr && options.max_bundle == 1,
+               "options.bundle_indptr or options.max_bundle is given, but q_indptr tells which "
+               "queries batch_prefill reads together");
   run(ctx, "batch_prefill",
       {o, lse, q, &q_indptr, cache, table, options, num_tokens.value(), num_seqs.value(),
        static_cast<int>(q_heads / cache.num_kv_heads), scale_of(options, cache.head_dim)});
@@ -119,9 +160,44 @@ void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTen
   check_lse(lse, num_seqs, q_heads);
   HEDDLE_CHECK(!options.tree_mask && !options.tree_mask_indptr,
                "options.tree_mask is given, but a query of batch_decode is one token alone");
+  check_bundles(ctx, options, num_seqs.value(), cache,
+                static_cast<int>(q_heads / cache.num_kv_heads));
   run(ctx, "batch_decode",
       {o, lse, q, nullptr, cache, table, options, num_seqs.value(), num_seqs.value(),
-       static_cast<int>(q_heads / cache.num_kv_heads), scale_of(options, cache.head_dim)});
+       static_cast<int>(q_heads / cache.num_kv_heads), scale_of(options, cache.head_dim),
+       options.bundle_indptr ? options.bundle_indptr.size(0) - 1 : 0});
+}
+
+int64_t decode_bundle(DType cache_dtype, int64_t num_q_heads, int64_t num_kv_heads,
+                      int64_t head_dim, int64_t window_left, int64_t kv_len, int64_t num_queries) {
+  using namespace cuda::attention;
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max() - kMaxBundle;
+  HEDDLE_CHECK(num_kv_heads >= 1 && num_q_heads >= 1 && num_q_heads <= kMost &&
+                   num_q_heads % num_kv_heads == 0,
+               "num_q_heads is ", num_q_heads,
+               ", expected a multiple of num_kv_heads = ", num_kv_heads);
+  HEDDLE_CHECK(head_dim >= 1 && head_dim <= kMaxHeadDim, "head_dim is ", head_dim,
+               ", expected 1 to ", kMaxHeadDim);
+  HEDDLE_CHECK(window_left >= -1, "window_left is ", window_left, ", expected >= -1");
+  HEDDLE_CHECK(kv_len >= 1 && kv_len <= kMost, "kv_len is ", kv_len, ", expected 1 to ", kMost);
+  HEDDLE_CHECK(num_queries >= 1, "num_queries is ", num_queries, ", expected at least 1");
+  const int most_together =
+      max_decode_bundle(static_cast<int>(head_dim), static_cast<int>(num_q_heads / num_kv_heads),
+                        cache_dtype == DType::kFloat8E4M3);
+  const int64_t most = std::min<int64_t>(num_queries, most_together);
+  constexpr int kMultiple = kDecodeWarps * kTileKeys;  // of codes no two are together
+  const auto window = static_cast<int>(std::min(window_left, kMost));
+  const auto begin_of = [&](int64_t i) {
+    return first_tile_of(first_seen_key(static_cast<int>(kv_len + i), window));
+  };
+  const auto segment_of = [&](int64_t i) {
+    return segment_keys(static_cast<int>(kv_len + i) - begin_of(i), kMultiple);
+  };
+  int64_t count = 1;
+  while (count < most && begin_of(count) == begin_of(0) && segment_of(count) == segment_of(0)) {
+    ++count;
+  }
+  return count;
 }
 
 size_t batch_decode_workspace_bytes(Device device, int64_t num_seqs, int64_t num_q_heads,

@@ -26,6 +26,8 @@ heddle::AttentionOptions options_of(const heddle_attention_options* options) {
   if (options->has_rope) result.rope = heddle::capi::rope_params_of(&options->rope);
   result.tree_mask = in_or_absent("options.tree_mask", options->tree_mask);
   result.tree_mask_indptr = in_or_absent("options.tree_mask_indptr", options->tree_mask_indptr);
+  result.bundle_indptr = in_or_absent("options.bundle_indptr", options->bundle_indptr);
+  result.max_bundle = options->max_bundle;
   return result;
 }
 
@@ -41,7 +43,9 @@ void heddle_attention_options_init(heddle_attention_options* options) {
               .has_rope = false,
               .rope = {},
               .tree_mask = nullptr,
-              .tree_mask_indptr = nullptr};
+              .tree_mask_indptr = nullptr,
+              .bundle_indptr = nullptr,
+              .max_bundle = defaults.max_bundle};
   heddle_rope_params_init(&options->rope);
 }
 
@@ -63,6 +67,16 @@ heddle_status heddle_batch_decode(heddle_context* context, DLTensor* o, DLTensor
   return guard(context, [&](const heddle::ExecContext& ctx) {
     heddle::batch_decode(ctx, out("o", o), out_or_absent("lse", lse), in("q", q),
                          paged_kv_of(ctx, cache, false), page_table_of(table), options_of(options));
+  });
+}
+
+size_t heddle_decode_bundle(DLDataType cache_dtype, int64_t num_q_heads, int64_t num_kv_heads,
+                            int64_t head_dim, int64_t window_left, int64_t kv_len,
+                            int64_t num_queries) {
+  return guard_size([&] {
+    return static_cast<size_t>(heddle::decode_bundle(heddle::dtype_of("the cache", cache_dtype),
+                                                     num_q_heads, num_kv_heads, head_dim,
+                                                     window_left, kv_len, num_queries));
   });
 }
 

@@ -26,6 +26,8 @@ AttentionOptions options_of(Call& call, nb::handle argument) {
   if (theta) options.rope = rope_params(*theta, scale, rotary_dim, llama3);
   options.tree_mask = call.optional_in("tree_mask", fields.next());
   options.tree_mask_indptr = call.optional_in("tree_mask_indptr", fields.next());
+  options.bundle_indptr = call.optional_in("bundle_indptr", fields.next());
+  options.max_bundle = fields.next<int64_t>("max_bundle");
   return options;
 }
 
@@ -65,6 +67,15 @@ void bind_attention(nb::module_& m) {
         "options"_a = nb::none());
   m.def("batch_decode", &decode, "o"_a, "lse"_a.none(), "q"_a, "cache"_a, "table"_a,
         "options"_a = nb::none());
+  m.def(
+      "decode_bundle",
+      [](const char* cache_dtype, int64_t num_q_heads, int64_t num_kv_heads, int64_t head_dim,
+         int64_t window_left, int64_t kv_len, int64_t num_queries) {
+        return decode_bundle(dtype_named("cache_dtype", cache_dtype), num_q_heads, num_kv_heads,
+                             head_dim, window_left, kv_len, num_queries);
+      },
+      "cache_dtype"_a, "num_q_heads"_a, "num_kv_heads"_a, "head_dim"_a, "window_left"_a, "kv_len"_a,
+      "num_queries"_a);
   bind_arrays(m, "merge_states", &merge_states, OutArray{"o"}, OptionalOutArray{"lse"},
               InArray{"o_a"}, InArray{"lse_a"}, InArray{"o_b"}, InArray{"lse_b"});
 }

@@ -135,6 +135,25 @@ Row decode_by_address() {
       });
 }
 
+/// The two queries of the batch as bundles of one.
+auto bundles() {
+  return made(
+      [](auto*, DLTensor* indptr) {
+        heddle_attention_options options;
+        heddle_attention_options_init(&options);
+        options.bundle_indptr = indptr;
+        options.max_bundle = 2;
+        return options;
+      },
+      [](auto&, TensorView indptr) {
+        AttentionOptions options;
+        options.bundle_indptr = indptr;
+        options.max_bundle = 2;
+        return options;
+      },
+      in<int32_t>("options.bundle_indptr", {3}, {0, 1, 2}));
+}
+
 }  // namespace
 
 std::vector<Row> attention_rows() {
@@ -156,6 +175,8 @@ std::vector<Row> attention_rows() {
               in<int32_t>("options.tree_mask_indptr", {3}, {0, 5, 8}).optional())),
       row("batch_decode", heddle_batch_decode, batch_decode, out<half>("o", {2, 4, 16}),
           out<float>("lse", {2, 4}).optional(), in<half>("q", {2, 4, 16}), cache, table, defaults),
+      row("batch_decode, bundles", heddle_batch_decode, batch_decode, out<half>("o", {2, 4, 16}),
+          absent(), in<half>("q", {2, 4, 16}), cache, table, bundles()),
       decode_by_address(),
       row("merge_states", heddle_merge_states, merge_states, o, lse, in<half>("o_a", {8, 4, 16}),
           in<float>("lse_a", {8, 4}), in<half>("o_b", {8, 4, 16}), in<float>("lse_b", {8, 4}))};

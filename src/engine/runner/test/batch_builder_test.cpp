@@ -1,5 +1,9 @@
 #include "engine/runner/batch_builder.h"
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 #include "engine/rows/row_queue.h"
@@ -8,6 +12,10 @@ namespace heddle {
 namespace {
 
 constexpr int64_t kPageSize = 4;
+/// Bundles of two.
+constexpr auto kTwo = [](int64_t /*kv_len*/, int64_t num_queries) {
+  return std::min<int64_t>(num_queries, 2);
+};
 
 /// A row with pages for `room` tokens, of which all but the last are cached where it decodes.
 Sequences row_of(PagePool& pages, std::vector<int32_t> tokens, bool decodes, int64_t room) {
@@ -45,7 +53,7 @@ class BatchBuilder : public ::testing::Test {
 };
 
 TEST_F(BatchBuilder, DraftsFollowTheirRowsLastToken) {
-  fill_batch(batch, step, kPageSize, false);
+  fill_batch(batch, step, kPageSize, false, kTwo);
   EXPECT_EQ(batch.token_ids, (std::vector<int32_t>{3, 16, 31, 32, 33, 21, 22}));
   EXPECT_EQ(batch.positions, (std::vector<int32_t>{2, 5, 6, 7, 8, 0, 1}));
   EXPECT_EQ(batch.slot_ids, (std::vector<int32_t>{-1, -1, 2, 2, 2, -1, -1}));
@@ -55,11 +63,12 @@ TEST_F(BatchBuilder, DraftsFollowTheirRowsLastToken) {
   EXPECT_EQ(batch.logit_tokens, (std::vector<int32_t>{0, 1, 2, 3, 4, 6}));
   EXPECT_EQ(batch.logit_seqs, (std::vector<int32_t>{0, 1, 1, 1, 1, 2}));
   EXPECT_EQ(batch.num_decode, 2);
+  EXPECT_TRUE(batch.bundle_indptr.empty());
 }
 
 /// On a GPU each of them is a sequence of one token, which takes the path of drawn tokens.
 TEST_F(BatchBuilder, OnAGpuEachDraftIsASequence) {
-  fill_batch(batch, step, kPageSize, true);
+  fill_batch(batch, step, kPageSize, true, kTwo);
   EXPECT_EQ(batch.token_ids, (std::vector<int32_t>{3, 16, 31, 32, 33, 21, 22}));
   EXPECT_EQ(batch.sources, (std::vector<int32_t>(7, -1)));
   EXPECT_EQ(batch.positions, (std::vector<int32_t>{2, 5, 6, 7, 8, 0, 1}));
@@ -77,6 +86,31 @@ TEST_F(BatchBuilder, OnAGpuEachDraftIsASequence) {
   EXPECT_EQ(batch.logit_tokens, (std::vector<int32_t>{0, 1, 2, 3, 4, 6}));
   EXPECT_EQ(batch.logit_seqs, (std::vector<int32_t>{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(batch.num_decode, 5);
+}
+
+/// They read the row's keys together, as far as bundle_of allows.
+TEST_F(BatchBuilder, DraftsAreBundlesOfTheirRow) {
+  std::vector<std::pair<int64_t, int64_t>> asked;
+  fill_batch(batch, step, kPageSize, true, [&](int64_t kv_len, int64_t num_queries) {
+    asked.emplace_back(kv_len, num_queries);
+    return std::min<int64_t>(num_queries, 3);
+  });
+  EXPECT_EQ(batch.bundle_indptr, (std::vector<int32_t>{0, 1, 4, 5}));
+  EXPECT_EQ(batch.max_bundle, 4);
+  EXPECT_EQ(asked, (std::vector<std::pair<int64_t, int64_t>>{{3, 1}, {6, 4}, {9, 1}}));
+  step.rows.pop_back();  // a graph has no prompts
+  fill_batch(batch, step, kPageSize, true, kTwo);
+  EXPECT_EQ(batch.bundle_indptr, (std::vector<int32_t>{0, 1, 3, 5}));
+  pad_batch(batch, 16, 15);
+  ASSERT_EQ(batch.num_seqs(), 8);
+  EXPECT_EQ(batch.bundle_indptr, (std::vector<int32_t>{0, 1, 3, 5, 6, 7, 8, 8, 8}));
+  EXPECT_EQ(batch.max_bundle, 2);
+  drafting.front().drafts->tokens.clear();
+  step.rows[1].num_drafts = 0;
+  step.rows[1].count = 1;
+  fill_batch(batch, step, kPageSize, true, kTwo);
+  EXPECT_TRUE(batch.bundle_indptr.empty());
+  EXPECT_EQ(batch.max_bundle, 1);
 }
 
 TEST_F(BatchBuilder, DraftsCountUpToTheFirstThatDiffers) {

@@ -28,7 +28,7 @@ using testing::RandomValues;
 constexpr int64_t kPageSize = 16;
 constexpr int64_t kColdBytes = int64_t{420} << 20;  // the L2 cache of an H200 has 60 MB
 constexpr int64_t kMaxBytes = int64_t{18} << 30, kMaxQuickBytes = int64_t{1} << 30;
-constexpr size_t kWorkspaceBytes = size_t{64} << 20;
+constexpr size_t kWorkspaceBytes = size_t{128} << 20;
 
 struct Case {
   int64_t batch, length;
@@ -36,8 +36,10 @@ struct Case {
   bool rotates = false;
   int64_t others = 0;  // further sequences, of one token
   bool has_codes = false;
+  int64_t queries = 1;  // of each of the sequences that are as long as the batch's
+  bool bundled = false;
 
-  [[nodiscard]] int64_t num_seqs() const { return batch + others; }
+  [[nodiscard]] int64_t num_seqs() const { return batch * queries + others; }
   [[nodiscard]] int64_t pages_of_seq() const { return ceil_div(length, kPageSize); }
   [[nodiscard]] int64_t num_pages() const { return batch * pages_of_seq() + others; }
   [[nodiscard]] int64_t bytes() const {
@@ -62,8 +64,15 @@ std::vector<Case> cases(bool is_quick) {
     all.push_back({.batch = 64, .length = 2048, .head_dim = dim});
   }
   all.push_back({.batch = 1, .length = 32768, .others = 63});
+  for (const auto& [batch, length] : {std::pair{1, 2048}, {8, 2048}, {32, 2048}, {32, 8192}}) {
+    for (const int64_t queries : {2, 4, 8}) {
+      for (const bool bundled : {false, true}) {
+        all.push_back({.batch = batch, .length = length, .queries = queries, .bundled = bundled});
+      }
+    }
+  }
   for (Case c : std::vector<Case>(all)) {
-    const bool is_of_shape = c.q_heads == 32 && c.kv_heads == 8 && !c.rotates;
+    const bool is_of_shape = c.q_heads == 32 && c.kv_heads == 8 && !c.rotates && c.queries == 1;
     if (!is_of_shape) continue;
     c.has_codes = true;
     all.push_back(c);
@@ -73,19 +82,46 @@ std::vector<Case> cases(bool is_quick) {
   return all;
 }
 
-/// The first page of each sequence, and the end.
+/// The first page of each sequence, and the end. Queries of one sequence list the same pages.
 std::vector<int32_t> page_starts(const Case& c) {
   std::vector<int32_t> starts{0};
   for (int64_t i = 0; i < c.num_seqs(); ++i) {
-    starts.push_back(starts.back() + static_cast<int32_t>(i < c.batch ? c.pages_of_seq() : 1));
+    const bool is_long = i < c.batch * c.queries;
+    starts.push_back(starts.back() + static_cast<int32_t>(is_long ? c.pages_of_seq() : 1));
   }
   return starts;
 }
+/// The pages of all parts: [part][listed page of the part], of a pool in random order.
+std::vector<int32_t> listed_pages(const Case& c, int64_t parts) {
+  const std::vector<int32_t> pool = testing::shuffled(parts * c.num_pages());
+  std::vector<int32_t> listed;
+  for (int64_t part = 0; part < parts; ++part) {
+    const auto begin = pool.begin() + part * c.num_pages();
+    for (int64_t i = 0; i < c.batch * c.queries; ++i) {
+      const auto row = begin + i / c.queries * c.pages_of_seq();
+      listed.insert(listed.end(), row, row + c.pages_of_seq());
+    }
+    listed.insert(listed.end(), begin + c.batch * c.pages_of_seq(), begin + c.num_pages());
+  }
+  return listed;
+}
+/// The last query of a sequence has c.length keys, those before it one less each.
 std::vector<int32_t> last_page_lengths(const Case& c) {
   std::vector<int32_t> lengths(static_cast<size_t>(c.num_seqs()), 1);
-  std::fill_n(lengths.begin(), c.batch,
-              static_cast<int32_t>(c.length - (c.pages_of_seq() - 1) * kPageSize));
+  for (int64_t i = 0; i < c.batch * c.queries; ++i) {
+    const int64_t before = c.queries - 1 - i % c.queries;
+    lengths[static_cast<size_t>(i)] =
+        static_cast<int32_t>(c.length - before - (c.pages_of_seq() - 1) * kPageSize);
+  }
   return lengths;
+}
+std::vector<int32_t> bundle_starts(const Case& c) {
+  std::vector<int32_t> starts{0};
+  for (int64_t i = 0; i < c.num_seqs();) {
+    i += std::min(i < c.batch * c.queries ? c.queries : int64_t{1}, c.num_seqs() - i);
+    starts.push_back(static_cast<int32_t>(i));
+  }
+  return starts;
 }
 /// A cache of which each of `parts` calls takes its own part.
 class Batch {
@@ -100,7 +136,8 @@ class Batch {
         scales_(c.has_codes ? 4 * parts * c.num_pages() * c.kv_heads * kPageSize : 1),
         page_indptr_(page_starts(c)),
         last_page_len_(last_page_lengths(c)),
-        pages_(testing::shuffled(parts * c.num_pages())) {
+        pages_(listed_pages(c, parts)),
+        bundles_(bundle_starts(c)) {
     if (!c.has_codes) return;
     const int64_t codes = 2 * parts * c.num_pages() * c.kv_heads * kPageSize * c.head_dim;
     fill_codes(pool_.data(), codes);
@@ -117,11 +154,16 @@ class Batch {
     const PagedKv cache = c_.has_codes ? PagedKv::from_pool(k, v, scales.narrow(0, 0, num_pages),
                                                             scales.narrow(0, num_pages, num_pages))
                                        : PagedKv::from_pool(k, v);
+    const int64_t num_listed = c_.batch * c_.queries * c_.pages_of_seq() + c_.others;
     const PageTable table{page_indptr_.view(),
-                          pages_.view().narrow(0, call % parts_ * c_.num_pages(), c_.num_pages()),
+                          pages_.view().narrow(0, call % parts_ * num_listed, num_listed),
                           last_page_len_.view()};
     AttentionOptions options;
     if (c_.rotates) options.rope = RopeParams{};
+    if (c_.bundled) {
+      options.bundle_indptr = bundles_.view();
+      options.max_bundle = c_.queries;
+    }
     batch_decode(ctx, rows(o_), {}, rows(q_), cache, table, options);
   }
 
@@ -133,7 +175,7 @@ class Batch {
   Case c_;
   int64_t parts_;
   RandomValues q_, o_, pool_, scales_;
-  DeviceIndices page_indptr_, last_page_len_, pages_;
+  DeviceIndices page_indptr_, last_page_len_, pages_, bundles_;
 };
 
 void run(testing::BenchProgram& program) {
@@ -154,6 +196,8 @@ void run(testing::BenchProgram& program) {
                  {"kv_len", c.length},
                  {"others_of_one_token", c.others},
                  {"rope", int{c.rotates}},
+                 {"queries", c.queries},
+                 {"bundled", int{c.bundled}},
                  {"bytes", c.bytes()},
                  {"calls_in_graph", calls}},
                 bytes / testing::kReadBytesPerUs, samples);

@@ -18,8 +18,9 @@ struct AttentionArgs {
   const PageTable& table;
   const AttentionOptions& options;
   int64_t num_tokens, num_seqs;
-  int group_size;  // heads of q that share a kv head
-  float sm_scale;  // of the options, or the default
+  int group_size;           // heads of q that share a kv head
+  float sm_scale;           // of the options, or the default
+  int64_t num_bundles = 0;  // of options.bundle_indptr
 };
 
 }  // namespace heddle

@@ -1,38 +1,21 @@
 #pragma once
 
 #include "core/math.h"
+#include "ops/attention/call/decode_cut.h"
 #include "ops/attention/device/params.h"
 
 namespace heddle::cuda::attention {
-
-/// Keys that a warp takes at a time, and of codes, which are half as long.
-inline constexpr int kTileKeys = 16, kCodeTileKeys = 32;
-
-/// A sequence is cut into segments. How long they are follows from the number of keys that it
-/// shows, and from nothing else, so that a row's bits do not depend on the batch. There are at most
-/// kMaxSegments, each a multiple of a tile for each warp of a block. A segment has a fixed cost
-/// besides its keys, so it has kMinSegmentKeys at least; a sequence of up to kShortKeys is cut
-/// shorter, so that a few such sequences keep a chip busy.
-inline constexpr int kMaxSegments = 16;
-inline constexpr int kMinSegmentKeys = 256;
-inline constexpr int kShortKeys = 1024, kMinShortSegmentKeys = 128;
 
 /// Costs count tiles of keys, in 32 bits: 2^32 tiles are 17 TB of keys and values of 128 elements.
 /// This is what the beginning and the end of a segment cost. It was found on an H200, with one
 /// sequence of 32768 keys among 63 others.
 inline constexpr uint32_t kSegmentCost = 9;
 
-inline constexpr int kDecodeRowTile = 8;      // rows of q in a product of the tensor cores
-inline constexpr int kDecodeWarps = 4;        // of a block
 inline constexpr int kDecodeBlocksPerSm = 2;  // that run at the same time
 
-/// Rows of q that share their keys in a block of the kernel for these heads.
-[[nodiscard]] constexpr int decode_rows(int head_dim, int group_size) {
-  return head_dim > 128 || group_size <= 8 ? 8 : 16;
-}
 /// Pairs of rows in a row tile whose states blocks leave for each other.
-[[nodiscard]] constexpr int decode_row_pairs(int group_size) {
-  return ceil_div(group_size < kDecodeRowTile ? group_size : kDecodeRowTile, 2);
+[[nodiscard]] constexpr int decode_row_pairs(int rows) {
+  return ceil_div(rows < kDecodeRowTile ? rows : kDecodeRowTile, 2);
 }
 
 /// What the decode kernel takes. Where it rotates, the frequencies follow, and the scales of codes.
@@ -47,7 +30,11 @@ struct DecodeLaunchParams : AttentionCallParams {
   uint32_t num_units = 0;      // of a sequence: kv heads, times the parts that a group is taken in
   int32_t unit_rows = 0;       // of a unit, at most
   int32_t partial_pairs = 0;   // decode_row_pairs()
-  FastDivisor by_kv_heads;
+  FastDivisor by_kv_heads, by_group_size;
+  /// Queries [bundle_indptr[i], bundle_indptr[i + 1]) are bundle i, and num_seqs counts bundles;
+  /// absent: each query is one. max_bundle: queries of one, at most.
+  ConstIndexVector bundle_indptr;
+  int32_t max_bundle = 1;
   /// See AttentionChoice.
   bool can_start_on_stale_table = false;
   bool has_whole_tiles = false;

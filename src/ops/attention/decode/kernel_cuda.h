@@ -3,7 +3,7 @@
 // The portable kernel of batch_decode: attention of one query a sequence over a paged cache.
 //
 //   sequence   keys 0 ... kv_len - 1 of one sequence
-//     unit     a kv head of it, with up to 8 or 16 of the rows of q that share its keys
+//     unit     a kv head of it, with up to 8, 16 or 32 of the rows of q that share its keys
 //       segment  a run of its keys, at most 16 of them; how long follows from kv_len alone
 //         tile     16 keys; the 4 warps of a block take tiles w, w + 4, w + 8, ...
 //           warp     two products of tensor cores:
@@ -25,7 +25,7 @@
 // block that arrives last merges them. No block waits for another, except in a cluster.
 //
 // schedule_cuda.h says which block has which segments, tile_cuda.h brings keys and values and makes
-// scores, softmax_state_cuda.h has weights, sums and merging, rope_scores_cuda.h the scores of keys
+// scores, query_rows_cuda.h has the rows of q and which keys each sees, softmax_state_cuda.h weights, sums and merging, rope_scores_cuda.h the scores of keys
 // that rotate on the way, code_tile_cuda.h the tiles of a cache of f8e4m3.
 
 #include <algorithm>
@@ -39,10 +39,19 @@
 #include "core/math.h"
 #include "ops/attention/decode/code_tile_cuda.h"
 #include "ops/attention/decode/launch.h"
+#include "ops/attention/decode/query_rows_cuda.h"
 #include "ops/attention/decode/rope_scores_cuda.h"
 #include "ops/attention/decode/softmax_state_cuda.h"
 
 namespace heddle::cuda::attention::decode {
+
+/// Tells which word of the tables is wrong.
+__device__ inline void report_wrong(const DecodeLaunchParams& p, const Run& run) {
+  const bool is_of_bundle =
+      p.bundle_indptr.is_given() && !sequence_pages(p.kv, last_query(run)).is_wrong();
+  if (!is_of_bundle) return report_sequence(p.kv, "batch_decode", last_query(run));
+  report_fault(p.kv.faults, "batch_decode", "bundle_indptr", run.seq, p.bundle_indptr[run.seq]);
+}
 
 /// Stores the output of row tile `tile` from the state of all keys: NaN where the table is wrong.
 /// Warp w stores its groups of 16 elements.
@@ -52,7 +61,7 @@ __device__ void store_rows(const Params& p, const Run& run, int tile,
   const QueryRows rows(p, run, Shape::kRows);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const bool is_wrong = run.cut->first_page < 0;
-  if (is_wrong && threadIdx.x == 0) report_sequence(p.kv, "batch_decode", run.seq);
+  if (is_wrong && threadIdx.x == 0) report_wrong(p, run);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = tile * Shape::kRowTile + lane % 4 * 2 + i;
@@ -60,8 +69,8 @@ __device__ void store_rows(const Params& p, const Run& run, int tile,
     const bool is_empty = sum == 0.0f;
     const float scale = is_empty ? 0.0f : 1.0f / sum;
     if (row >= rows.count) continue;
-    const int64_t head = rows.first_head + row;
-    T* to = reinterpret_cast<T*>(p.o) + rows.token * p.o_token + head * p.o_head;
+    const auto [query, head] = rows.at(p, row);
+    T* to = reinterpret_cast<T*>(p.o) + query * p.o_token + head * p.o_head;
 #pragma unroll
     for (int j = 0; j < Shape::kGroups; ++j) {
       const float4& o = state.o[j];
@@ -76,7 +85,7 @@ __device__ void store_rows(const Params& p, const Run& run, int tile,
       }
     }
     if (warp == 0 && lane / 4 == 0 && p.lse != nullptr) {
-      p.lse[rows.token * p.lse_token + head * p.lse_head] =
+      p.lse[query * p.lse_token + head * p.lse_head] =
           is_empty ? -INFINITY : (state.rows.max[i] + log2f(sum)) * kLn2;
     }
   }
@@ -167,9 +176,13 @@ __device__ int add_tiles(const Params& p, const SequenceCut& cut, const std::byt
       score_tile<T>(shared_address(keys), rows, lane, weights[0]);
     }
     scale_scores(p, weights);
-    hide_keys(position, cut.first_key, cut.kv_len, weights);
+    hide_keys<Shape::kHasBundles>(p, cut, position, weights);
     weigh_tile(sums, weights);
-    add_values<T>(shared_address(ring.template take<true>()), lane, weights[0], sums);
+    std::byte* const values = ring.template take<true>();
+    if constexpr (Shape::kHasBundles) {
+      take_out_not_finite<T>(p, cut, position, values, weights[0], sums);
+    }
+    add_values<T>(shared_address(values), lane, weights[0], sums);
   }
   return position;
 }
@@ -189,7 +202,7 @@ __device__ int add_code_tiles(const CodeDecodeParams& p, const SequenceCut& cut,
     float weights[Shape::kKeys / kTileKeys][Shape::kRowTiles][4];
     score_codes<Shape>(p.scales, keys, rows, lane, weights);
     scale_scores(p, weights);
-    hide_keys(position, cut.first_key, cut.kv_len, weights);
+    hide_keys<Shape::kHasBundles>(p, cut, position, weights);
     weigh_tile(sums, weights);
     add_code_values<Shape>(p.scales, ring.template take<true>(), lane, unit, weights, sums);
   }

@@ -7,7 +7,7 @@ namespace heddle::cuda::attention::decode {
 /// What of the choice a launch needs.
 struct Grid {
   int dim;        // of the heads: 64, 128 or 256
-  int row_tiles;  // of 8 rows: 1 or 2
+  int row_tiles;  // of 8 rows: 1, 2 or, of bundles, 4
   int num_blocks;
 };
 

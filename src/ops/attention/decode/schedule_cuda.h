@@ -2,8 +2,8 @@
 
 // Which block computes what in decode, found on the device from the lengths alone.
 //
-// A unit is a kv head of a sequence with up to 8 or 16 of its rows of q. The length of a sequence
-// decides how its units are cut into segments. All segments of all units lie on one line, as long
+// A unit is a kv head of a sequence with up to 8, 16 or 32 of its rows of q: heads of its query, or
+// of all queries of a bundle. The length of a sequence decides how its units are cut into segments. All segments of all units lie on one line, as long
 // as their costs (tiles of keys, and kSegmentCost for each segment), and blocks cut the line into
 // equal pieces. A segment belongs to the piece in which it begins:
 //
@@ -31,41 +31,71 @@ struct SequenceCut {
   int64_t first_page;     // -1: the table is wrong
   int kv_len, first_key;  // the window hides keys before first_key
   int segment;            // keys of a segment; the first begins with the tile of first_key
-  uint32_t num_segments;
   uint32_t unit_cost;
+  int first_query;  // of a bundle: kv_len is that of its last query
+  uint16_t num_segments, num_queries;
 
-  [[nodiscard]] __device__ int begin() const { return first_key / kTileKeys * kTileKeys; }
+  [[nodiscard]] __device__ int begin() const { return first_tile_of(first_key); }
   [[nodiscard]] __device__ uint32_t segment_cost() const {
     return static_cast<uint32_t>(segment / kTileKeys) + kSegmentCost;
   }
 };
 
-/// kMultiple: of keys, see decode_params.h.
+/// Of one query. kMultiple: of keys, see decode_params.h.
 template <int kMultiple>
-__device__ SequenceCut cut_sequence(const AttentionCallParams& p, int seq,
-                                    const SequencePages& pages) {
+__device__ SequenceCut cut_keys(const DecodeLaunchParams& p, int query,
+                                const SequencePages& pages) {
   SequenceCut cut;
+  cut.first_query = query;
+  cut.num_queries = 1;
   cut.first_page = pages.first_page;
   cut.kv_len = pages.kv_len;
-  cut.first_key = p.window_left >= 0 ? max(pages.kv_len - 1 - p.window_left, 0) : 0;
+  cut.first_key = first_seen_key(pages.kv_len, p.window_left);
   const int length = pages.kv_len - cut.begin();
-  const int segment = max(ceil_div(length, kMaxSegments),
-                          length > kShortKeys ? kMinSegmentKeys : kMinShortSegmentKeys);
-  cut.segment = round_up(segment, kMultiple);
-  cut.num_segments = max(ceil_div_small(ceil_div(static_cast<uint32_t>(length), kMultiple),
-                                        static_cast<uint32_t>(cut.segment) / kMultiple),
-                         1u);
-  cut.unit_cost =
-      static_cast<uint32_t>(ceil_div(length, kTileKeys)) + cut.num_segments * kSegmentCost;
+  cut.segment = segment_keys(length, kMultiple);
+  const uint32_t num_segments =
+      max(ceil_div_small(ceil_div(static_cast<uint32_t>(length), kMultiple),
+                         static_cast<uint32_t>(cut.segment) / kMultiple),
+          1u);
+  cut.num_segments = static_cast<uint16_t>(num_segments);
+  cut.unit_cost = static_cast<uint32_t>(ceil_div(length, kTileKeys)) + num_segments * kSegmentCost;
+  return cut;
+}
+
+/// Of all queries of bundle `i`: as the last one is cut. Those before it must be cut alike, with
+/// one key less each; else the table is wrong. A bundle without queries costs nothing.
+template <int kMultiple>
+__device__ __noinline__ SequenceCut cut_bundle(const DecodeLaunchParams& p, int i) {
+  const int64_t begin = p.bundle_indptr[i], end = p.bundle_indptr[i + 1], count = end - begin;
+  const bool is_right = begin >= 0 && count >= 0 && count <= p.max_bundle && end <= p.num_tokens;
+  if (!is_right || count == 0) {
+    SequenceCut cut = cut_keys<kMultiple>(p, 0, {is_right ? 0 : -1, 0});
+    cut.num_queries = 0;
+    if (is_right) cut.unit_cost = 0;  // else there is something to report
+    return cut;
+  }
+  const auto query = static_cast<int>(begin), num_before = static_cast<int>(count) - 1;
+  const SequencePages pages = sequence_pages(p.kv, query + num_before);
+  SequenceCut cut = cut_keys<kMultiple>(p, query, pages);
+  if (num_before > 0) {
+    const SequencePages of_first = sequence_pages(p.kv, query);
+    const SequenceCut first = cut_keys<kMultiple>(p, query, of_first);
+    const bool are_alike = first.kv_len == cut.kv_len - num_before && !of_first.is_wrong() &&
+                           first.begin() == cut.begin() && first.segment == cut.segment;
+    if (!are_alike) cut = cut_keys<kMultiple>(p, query, {-1, 0});
+    cut.first_key = first.first_key;
+  }
+  cut.num_queries = static_cast<uint16_t>(num_before + 1);
   return cut;
 }
 template <int kMultiple>
-__device__ SequenceCut cut_sequence(const AttentionCallParams& p, int seq) {
-  return cut_sequence<kMultiple>(p, seq, sequence_pages(p.kv, seq));
+__device__ SequenceCut cut_sequence(const DecodeLaunchParams& p, int seq) {
+  if (p.bundle_indptr.is_given()) return cut_bundle<kMultiple>(p, seq);
+  return cut_keys<kMultiple>(p, seq, sequence_pages(p.kv, seq));
 }
 /// The same to shared memory, by a warp: for sequences beyond the window of cuts.
 template <int kMultiple>
-__device__ __noinline__ void put_overflow_cut(const AttentionCallParams& p, int seq,
+__device__ __noinline__ void put_overflow_cut(const DecodeLaunchParams& p, int seq,
                                               SequenceCut& to) {
   const SequenceCut cut = cut_sequence<kMultiple>(p, seq);
   __syncwarp();
@@ -119,6 +149,7 @@ struct Schedule {
   uint32_t sums[kWarps];
   int alike[kWarps];  // the length that all sequences of a warp's lanes have; -1: they differ
   uint32_t max_segments[kWarps];  // of a sequence of a warp's lanes
+  int end_seq[kWarps];            // BlockCosts::end_seq of a warp's lanes
 
   /// The block that has the segment which begins at `cost`.
   [[nodiscard]] __device__ uint32_t block_of(uint32_t cost) const {
@@ -162,19 +193,23 @@ __device__ void find_places(const DecodeLaunchParams& p, uint32_t begin, uint32_
   }
 }
 /// The cost of a thread's sequences, of which there are several where a batch has more sequences
-/// than a block has threads. is_alike: all are as long as the first.
+/// than a block has threads. is_alike: all are as long as the first. `end`: after the last one that
+/// costs something.
 struct ThreadCosts {
   uint32_t sum;
   bool is_alike;
+  int end;
 };
 template <int kMultiple>
 __device__ __noinline__ ThreadCosts sum_costs(const DecodeLaunchParams& p, int seq, int end) {
   const SequenceCut first = cut_sequence<kMultiple>(p, seq);
-  ThreadCosts costs{first.unit_cost * p.num_units, true};
+  ThreadCosts costs{first.unit_cost * p.num_units, true, first.unit_cost > 0 ? seq + 1 : 0};
   while (++seq < end) {
     const SequenceCut cut = cut_sequence<kMultiple>(p, seq);
+    if (cut.unit_cost == 0) continue;
     costs.sum += cut.unit_cost * p.num_units;
     costs.is_alike &= cut.kv_len == first.kv_len;
+    costs.end = seq + 1;
   }
   return costs;
 }
@@ -190,11 +225,13 @@ __device__ __noinline__ void find_overflow_places(const DecodeLaunchParams& p, u
 }
 
 /// The cost of the sequences of the threads before, and of all. are_alike: all sequences have one
-/// length. max_segments: of the first sequence of a thread.
+/// length. max_segments: of the first sequence of a thread. end_seq: after the last sequence that
+/// costs something.
 struct BlockCosts {
   uint32_t before, all;
   bool are_alike;
   uint32_t max_segments;
+  int end_seq;
 };
 /// Sums the costs of all threads. own: those of the thread's `count` sequences, the first of which
 /// is cut so. All threads call.
@@ -202,7 +239,7 @@ template <int kWarps, int kMultiple>
 __device__ BlockCosts add_costs(const DecodeLaunchParams& p, const ThreadCosts& own,
                                 const SequenceCut& cut, int count, Schedule<kWarps, kMultiple>& s) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  BlockCosts costs{own.sum, 0, true, 0};
+  BlockCosts costs{own.sum, 0, true, 0, 0};
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
     const uint32_t other = __shfl_up_sync(~0u, costs.before, distance);
@@ -211,20 +248,26 @@ __device__ BlockCosts add_costs(const DecodeLaunchParams& p, const ThreadCosts& 
   if (lane == 31) s.sums[warp] = costs.before;
   costs.before -= own.sum;
   const int first_len = __shfl_sync(~0u, cut.kv_len, 0);
-  const bool in_range = thread * count < p.num_seqs;
+  const bool in_range = thread * count < p.num_seqs && cut.unit_cost > 0;
   const bool is_alike = __all_sync(~0u, own.is_alike && (cut.kv_len == first_len || !in_range));
   const uint32_t max_segments = __reduce_max_sync(~0u, cut.num_segments);
+  const int end_seq = __reduce_max_sync(~0u, own.end);
   if (lane == 0) {
     s.alike[warp] = is_alike ? first_len : -1;
     s.max_segments[warp] = max_segments;
+    s.end_seq[warp] = end_seq;
   }
   __syncthreads();
 #pragma unroll
   for (int w = 0; w < kWarps; ++w) {
     if (w < warp) costs.before += s.sums[w];
     costs.all += s.sums[w];
-    costs.are_alike &= s.alike[w] == s.alike[0] || 32 * w * count >= p.num_seqs;
+    costs.end_seq = max(costs.end_seq, s.end_seq[w]);
     costs.max_segments = max(costs.max_segments, s.max_segments[w]);
+  }
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    costs.are_alike &= s.alike[w] == s.alike[0] || 32 * w * count >= costs.end_seq;
   }
   costs.are_alike &= s.alike[0] >= 0;
   return costs;
@@ -263,16 +306,17 @@ __device__ BlockWork partition_work(const DecodeLaunchParams& p, uint32_t block,
   const bool has_overflow = p.num_seqs > kThreads;
   const int count = has_overflow ? ceil_div(p.num_seqs, kThreads) : 1;
   const int seq = thread * count, last = min(seq + count, p.num_seqs);
-  ThreadCosts own{0, true};
+  ThreadCosts own{0, true, 0};
   SequenceCut cut = {};
   if (seq < last) {
-    cut = cut_sequence<kMultiple>(
-        p, seq, is_speculative ? stale_pages(p.kv, seq) : sequence_pages(p.kv, seq));
+    cut = is_speculative ? cut_keys<kMultiple>(p, seq, stale_pages(p.kv, seq))
+                         : cut_sequence<kMultiple>(p, seq);
     own.sum = cut.unit_cost * p.num_units;
+    own.end = cut.unit_cost > 0 ? seq + 1 : 0;
     if (has_overflow) own = sum_costs<kMultiple>(p, seq, last);
     s.cuts[thread] = cut;
   }
-  const auto [before, all, are_alike, max_segments] = add_costs(p, own, cut, count, s);
+  const auto [before, all, are_alike, max_segments, end_seq] = add_costs(p, own, cut, count, s);
   if (!has_overflow && max_segments > 1 && max_segments <= cluster_size()) {
     return take_segment(p, s);
   }
@@ -290,7 +334,7 @@ __device__ BlockWork partition_work(const DecodeLaunchParams& p, uint32_t block,
     s.is_of_cluster = false;
     s.size = size;
     s.base = 0;
-    if (end == all) s.end = {p.num_seqs, 0, 0};
+    if (end == all) s.end = {end_seq, 0, 0};
   }
   if (begin < before + own.sum && end >= before) {
     if (has_overflow) {

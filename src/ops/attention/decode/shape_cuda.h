@@ -17,6 +17,7 @@ struct DecodeShape {
   static constexpr int kDim = kElements, kRowTiles = kTiles;
   static constexpr bool kRotates = kRotates_, kCodes = kCodes_;
   static_assert(!kRotates || !kCodes);
+  static constexpr bool kHasBundles = !kRotates && !kCodes && kDim <= 128;
   static constexpr int kRowTile = kDecodeRowTile;
   static constexpr int kRows = kRowTiles * kRowTile;
   static constexpr int kWarps = kDecodeWarps;

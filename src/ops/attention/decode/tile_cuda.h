@@ -93,6 +93,11 @@ __device__ __noinline__ void copy_rows(std::byte* to, uint64_t address, int posi
   }
 }
 
+/// The query whose pages are read.
+__device__ inline int last_query(const Run& run) {
+  return run.cut->first_query + max(run.cut->num_queries - 1, 0);
+}
+
 /// Copies the tiles of a warp: w, w + kWarps, ... of each run. A batch of entries of the table is
 /// read one batch ahead: those of 32 page tiles, 16 keys for each lane, where every page tile lies
 /// within a page; else those of the rows of one tile.
@@ -201,7 +206,7 @@ class TileCursor {
     if constexpr (Shape::kCodes) scales_ = scale_address(p_.scales, id, kv_head, slot);
     if (!is_page(p_.kv, id)) {
       addresses_ = static_cast<uint64_t>(kNoAddress);
-      if (!is_stale) report_page(p_.kv, "batch_decode", walk_.run().seq, id);
+      if (!is_stale) report_page(p_.kv, "batch_decode", last_query(walk_.run()), id);
     }
     tile_ = 0;
     ask_for_batch(batch_.position + (p_.has_whole_tiles ? kBatchTiles * kStep : kStep));
@@ -357,97 +362,53 @@ class StageRing {
   int filled_ = 0, used_ = 0;
 };
 
-/// The rows of q of a run: heads of one token.
-struct QueryRows {
-  int64_t token, first_head;
-  int count;
-
-  __device__ QueryRows(const DecodeLaunchParams& p, const Run& run, int max_rows) : token(run.seq) {
-    const HeadRows rows = rows_of(p, run.unit);
-    first_head = int64_t{rows.kv_head} * p.group_size + rows.first;
-    count = min(p.group_size - rows.first, max_rows);
-  }
-};
-
-/// Vector number `place` of the rows of q: where it goes, where it comes from, and how many of its
-/// elements exist (none after the last row or after the end of a row).
-struct RowVector {
-  std::byte* to;
-  const std::byte* from;
-  int there;
-};
-template <class Shape>
-__device__ RowVector row_vector(const DecodeLaunchParams& p, const QueryRows& rows, int place,
-                                std::byte* q) {
-  constexpr int kVectors = Shape::kDim / 8;
-  const int row = place / kVectors, vector = place % kVectors;
-  return {q + vector_offset(row, vector, Shape::kRowBytes),
-          p.q + (rows.token * p.q_token + (rows.first_head + row) * p.q_head + vector * 8) * 2,
-          row < rows.count ? p.head_dim - vector * 8 : 0};
-}
-
-/// Copies rows of q to shared memory. Aligned rows are still on their way afterwards.
-template <class Shape>
-__device__ void fetch_rows(const DecodeLaunchParams& p, const Run& run, std::byte* q) {
-  constexpr int kPlaces = Shape::kRows * Shape::kDim / 8;
-  const QueryRows rows(p, run, Shape::kRows);
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < kPlaces; i += Shape::kThreads) {
-    const RowVector v = row_vector<Shape>(p, rows, i, q);
-    if (p.is_q_aligned) {
-      copy_async_16(v.to, v.from, v.there > 0 ? 16 : 0);
-    } else {
-      copy_elements(v.to, v.from, v.there);
-    }
-  }
-}
-
-/// Scores of the keys of the tile at `position` that are not in [first_key, kv_len) become -inf.
-/// s: [page tile][row tile].
-template <int kPageTiles, int kRowTiles>
-__device__ void hide_keys(int position, int first_key, int kv_len,
-                          float (&s)[kPageTiles][kRowTiles][4]) {
-  if (position >= first_key && position + kPageTiles * kTileKeys <= kv_len) return;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-  for (int i = 0; i < 2 * kPageTiles; ++i) {
-    const int key = position + lane / 4 + i * 8;
-    if (key >= first_key && key < kv_len) continue;
-#pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-      float(&of_key)[4] = s[i / 2][tile];
-      of_key[i % 2 * 2] = of_key[i % 2 * 2 + 1] = -INFINITY;
-    }
-  }
-}
-
-/// The rows of q as operands of the scores, kept in registers for a segment: [16 elements][row
-/// tile].
+/// The rows of q as operands of the scores. Of up to two row tiles they are kept in registers for a
+/// segment; four would leave too few, and are read again for each tile of keys.
 template <int kDim, int kRowTiles>
 struct RowFragments {
-  uint32_t at[kDim / 16][kRowTiles][2];
+  static constexpr bool kIsHeld = kRowTiles <= 2;
+  uint32_t at[kIsHeld ? kDim / 16 : 1][kRowTiles][2];  // [16 elements][row tile]
+  uint32_t first_row;
 
   __device__ void load(uint32_t q, int lane) {
     // One load brings four vectors: of one row tile those of two steps, of two row tiles of one
     // step.
     constexpr int kSteps = kRowTiles == 1 ? 2 : 1;
-    const uint32_t row =
-        kRowTiles == 1 ? q + vector_offset(lane & 7, lane >> 3, 2 * kDim)
-                       : q + vector_offset((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1, 2 * kDim);
+    first_row = kRowTiles == 1
+                    ? q + vector_offset(lane & 7, lane >> 3, 2 * kDim)
+                    : q + vector_offset((lane & 7) + (lane >> 4) * 8, (lane >> 3) & 1, 2 * kDim);
+    if constexpr (kIsHeld) {
 #pragma unroll
-    for (int k = 0; k < kDim / 16; k += kSteps) {
-      uint32_t m[4];
-      load_matrices(m, row ^ static_cast<uint32_t>(k << 5));
-#pragma unroll
-      for (int i = 0; i < 4; ++i) (&at[k][0][0])[i] = m[i];
+      for (int k = 0; k < kDim / 16; k += kSteps) {
+        load_two(k, 0, &at[k][0][0]);
+      }
     }
+  }
+  /// Of step k, [row tile][2].
+  const __device__ uint32_t (&step(int k))[kRowTiles][2] {
+    if constexpr (kIsHeld) {
+      return at[k];
+    } else {
+#pragma unroll
+      for (int tile = 0; tile < kRowTiles; tile += 2) load_two(k, tile, &at[0][tile][0]);
+      return at[0];
+    }
+  }
+
+ private:
+  __device__ void load_two(int k, int tile, uint32_t* to) const {
+    uint32_t m[4];
+    load_matrices(m, (first_row ^ static_cast<uint32_t>(k << 5)) +
+                         static_cast<uint32_t>(tile * kDecodeRowTile * 2 * kDim));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[i] = m[i];
   }
 };
 
 /// s = the scores of the 16 keys of a tile. Even and odd steps of 16 elements have sums of their
 /// own, so that products do not wait for each other.
 template <class T, int kDim, int kRowTiles>
-__device__ void score_tile(uint32_t keys, const RowFragments<kDim, kRowTiles>& q, int lane,
+__device__ void score_tile(uint32_t keys, RowFragments<kDim, kRowTiles>& q, int lane,
                            float (&s)[kRowTiles][4]) {
   float part[2][kRowTiles][4] = {};
   const uint32_t key_row = keys + vector_offset(lane & 15, lane >> 4, 2 * kDim);
@@ -455,9 +416,10 @@ __device__ void score_tile(uint32_t keys, const RowFragments<kDim, kRowTiles>& q
   for (int k = 0; k < kDim / 16; ++k) {
     uint32_t a[4];
     load_matrices(a, key_row ^ static_cast<uint32_t>(k << 5));
+    const uint32_t(&b)[kRowTiles][2] = q.step(k);
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
-      mma_m16n8k16<T>(part[k % 2][tile], a, q.at[k][tile][0], q.at[k][tile][1]);
+      mma_m16n8k16<T>(part[k % 2][tile], a, b[tile][0], b[tile][1]);
     }
   }
 #pragma unroll

@@ -19,7 +19,7 @@
 #include "cuda/exp_cuda.h"
 #include "cuda/sm90/wgmma_cuda.h"
 
-#include "ops/attention/prefill/finite_values_cuda.h"
+#include "ops/attention/device/finite_values_cuda.h"
 #include "ops/attention/prefill/prefill_sm90_params.h"
 #include "ops/attention/prefill/shared_sm90.h"
 

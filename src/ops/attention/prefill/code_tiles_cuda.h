@@ -14,7 +14,7 @@
 
 #include "cuda/convert_cuda.h"
 
-#include "ops/attention/prefill/finite_values_cuda.h"
+#include "ops/attention/device/finite_values_cuda.h"
 #include "ops/attention/prefill/softmax_cuda.h"
 #include "ops/attention/prefill/tile_cuda.h"
 

@@ -9,7 +9,7 @@
 #include "cuda/convert_cuda.h"
 #include "cuda/mma_cuda.h"
 
-#include "ops/attention/prefill/finite_values_cuda.h"
+#include "ops/attention/device/finite_values_cuda.h"
 #include "ops/attention/prefill/softmax_cuda.h"
 
 namespace heddle::cuda::attention::prefill {

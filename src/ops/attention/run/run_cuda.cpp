@@ -38,11 +38,9 @@ void check_dtypes(const ExecContext& ctx, const char* op, const AttentionArgs& a
 }
 
 /// Whether the context has what blocks share units through.
-bool has_scratch(const ExecContext& ctx, const AttentionArgs& args) {
+bool has_scratch(const ExecContext& ctx, const AttentionCall& call) {
   if (ctx.workspace == nullptr || !kDecodeCounters.fits(ctx.exchange.size())) return false;
-  const PagedKv& cache = args.cache;
-  return ctx.workspace->has_room<float>(partial_floats(
-      args.num_seqs, cache.num_kv_heads, args.group_size, cache.head_dim, ctx.info.num_sms));
+  return ctx.workspace->has_room<float>(partial_floats(call, ctx.info.num_sms));
 }
 
 /// Every question about alignment is asked here.
@@ -66,7 +64,9 @@ AttentionCall describe(const ExecContext& ctx, const AttentionArgs& args) {
   call.rotates = args.options.rope.has_value();
   call.transforms_scores = args.options.logits_soft_cap > 0.0f || !(args.sm_scale > 0.0f);
   call.has_tree_masks = static_cast<bool>(args.options.tree_mask);
-  call.has_scratch = call.is_decode && has_scratch(ctx, args);
+  call.num_bundles = args.num_bundles;
+  call.max_bundle = static_cast<int>(args.options.max_bundle);
+  call.has_scratch = call.is_decode && has_scratch(ctx, call);
   return call;
 }
 
@@ -107,8 +107,7 @@ void pack(const ExecContext& ctx, const AttentionArgs& args, const AttentionCall
 void pack_decode(const ExecContext& ctx, const AttentionCall& call, const AttentionChoice& choice,
                  DecodeLaunchParams& p) {
   if (choice.shares_units) {
-    const size_t floats = partial_floats(call.num_seqs, call.num_kv_heads, call.group_size,
-                                         call.head_dim, ctx.info.num_sms);
+    const size_t floats = partial_floats(call, ctx.info.num_sms);
     p.partials = ctx.workspace->take<float>(floats).data();
     p.counters = kDecodeCounters.words_in<uint32_t>(ctx.exchange);
   }
@@ -116,8 +115,10 @@ void pack_decode(const ExecContext& ctx, const AttentionCall& call, const Attent
   p.cluster_size = static_cast<uint32_t>(choice.cluster_size);
   p.num_units = static_cast<uint32_t>(choice.units_per_seq);
   p.unit_rows = choice.rows;
-  p.partial_pairs = decode_row_pairs(call.group_size);
+  p.partial_pairs = decode_row_pairs(call.group_size * call.max_bundle);
   p.by_kv_heads = FastDivisor(static_cast<uint32_t>(call.num_kv_heads));
+  p.by_group_size = FastDivisor(static_cast<uint32_t>(call.group_size));
+  p.max_bundle = call.max_bundle;
   p.can_start_on_stale_table = choice.can_start_on_stale_table;
   p.has_whole_tiles = choice.has_whole_tiles;
 }
@@ -131,6 +132,10 @@ void run_decode(const ExecContext& ctx, const AttentionArgs& args, const Attenti
   Params p;
   pack(ctx, args, call, p);
   pack_decode(ctx, call, choice, p);
+  if (call.num_bundles > 0) {
+    p.bundle_indptr = ConstIndexVector(args.options.bundle_indptr);
+    p.num_seqs = static_cast<int32_t>(call.num_bundles);
+  }
   if constexpr (std::is_same_v<Params, RotatingDecodeParams>) {
     p.rope = rotary_frequencies(*args.options.rope, call.head_dim);
   }

@@ -17,12 +17,17 @@ constexpr int kFirstWithClusters = 90;
 /// Kernels have instances for heads of these sizes; smaller heads are taken with zeros after them.
 int instance_dim(int head_dim) { return head_dim > 128 ? 256 : head_dim > 64 ? 128 : 64; }
 
-int units_of_sequence(int num_kv_heads, int group_size, int head_dim) {
-  const int rows = decode_rows(head_dim, group_size);
-  return num_kv_heads * ceil_div(group_size, rows);
+/// Of a query, or of a bundle.
+int units_of_sequence(const AttentionCall& call) {
+  const int rows = decode_rows(call.head_dim, call.group_size, call.max_bundle);
+  return call.num_kv_heads * ceil_div(call.group_size, rows);
+}
+/// That are cut and scheduled: bundles, or each query alone.
+int64_t num_scheduled(const AttentionCall& call) {
+  return call.num_bundles > 0 ? call.num_bundles : call.num_seqs;
 }
 
-/// The segments of a sequence of so many keys, at most: see cut_sequence() in decode/work_cuda.h.
+/// The segments of a sequence of so many keys, at most: see call/decode_cut.h.
 int64_t max_segments_of(int64_t keys) {
   const int shortest = keys > kShortKeys ? kMinSegmentKeys : kMinShortSegmentKeys;
   return std::min<int64_t>(ceil_div(keys, shortest), kMaxSegments);
@@ -72,8 +77,8 @@ Blocks select_clusters(int64_t num_units, int64_t mean_keys, int size, const Dev
 bool can_start_on_stale_table(const AttentionCall& call, int64_t num_units) {
   const int64_t keys = call.table_keys;  // a sequence has fewer than 2^31
   const int64_t cost = num_units * (keys / kTileKeys + 1 + kMaxSegments * int64_t{kSegmentCost});
-  return call.has_pool && call.num_seqs <= 32 * kDecodeWarps && keys < int64_t{1} << 31 &&
-         cost < int64_t{1} << 32;
+  return call.has_pool && call.num_bundles == 0 && call.num_seqs <= 32 * kDecodeWarps &&
+         keys < int64_t{1} << 31 && cost < int64_t{1} << 32;
 }
 
 AttentionChoice select_decode(const AttentionCall& call, const DeviceInfo& info) {
@@ -82,9 +87,9 @@ AttentionChoice select_decode(const AttentionCall& call, const DeviceInfo& info)
   c.rotates = call.rotates;
   c.reads_codes = call.has_codes;
   c.dim = instance_dim(call.head_dim);
-  c.rows = decode_rows(call.head_dim, call.group_size);
-  c.units_per_seq = units_of_sequence(call.num_kv_heads, call.group_size, call.head_dim);
-  const int64_t num_units = call.num_seqs * c.units_per_seq;
+  c.rows = decode_rows(call.head_dim, call.group_size, call.max_bundle);
+  c.units_per_seq = units_of_sequence(call);
+  const int64_t num_units = num_scheduled(call) * c.units_per_seq;
   const int64_t mean_keys = call.table_keys / call.num_seqs;  // at most
   c.cluster_size = select_cluster_size(num_units, mean_keys, info);
   const Blocks blocks = c.cluster_size > 1
@@ -124,10 +129,12 @@ AttentionChoice select_prefill(const AttentionCall& call, const DeviceInfo& info
   return c;
 }
 
-size_t partial_floats_of(int64_t max_segments, int group_size, int head_dim, int num_sms) {
+size_t partial_floats_of(int64_t max_segments, int group_size, int max_bundle, int head_dim,
+                         int num_sms) {
   const int64_t blocks = select_blocks(max_segments, num_sms).count;
-  const int row_tiles = decode_rows(head_dim, group_size) / kDecodeRowTile;
-  const int groups = (instance_dim(head_dim) / 16 + 1) * 8 * decode_row_pairs(group_size);
+  const int row_tiles = decode_rows(head_dim, group_size, max_bundle) / kDecodeRowTile;
+  const int groups =
+      (instance_dim(head_dim) / 16 + 1) * 8 * decode_row_pairs(group_size * max_bundle);
   return static_cast<size_t>(blocks * kMaxSegments * row_tiles * groups * 4);
 }
 
@@ -147,15 +154,14 @@ AttentionChoice select_attention_kernel(const AttentionCall& call, const DeviceI
   return call.is_decode ? select_decode(call, info) : select_prefill(call, info);
 }
 
-size_t partial_floats(int64_t num_seqs, int num_kv_heads, int group_size, int head_dim,
-                      int num_sms) {
-  const int64_t units = num_seqs * units_of_sequence(num_kv_heads, group_size, head_dim);
-  return partial_floats_of(units * kMaxSegments, group_size, head_dim, num_sms);
+size_t partial_floats(const AttentionCall& call, int num_sms) {
+  const int64_t units = num_scheduled(call) * units_of_sequence(call);
+  return partial_floats_of(units * kMaxSegments, call.group_size, call.max_bundle, call.head_dim,
+                           num_sms);
 }
 
 size_t max_partial_floats(int64_t num_seqs, int64_t num_q_heads, int head_dim, int num_sms) {
-  const auto group_size = static_cast<int>(std::min<int64_t>(num_q_heads, 2 * kDecodeRowTile));
-  return partial_floats_of(num_seqs * num_q_heads * kMaxSegments, group_size, head_dim, num_sms);
+  return partial_floats_of(num_seqs * num_q_heads * kMaxSegments, 2, kMaxBundle, head_dim, num_sms);
 }
 
 std::ostream& operator<<(std::ostream& os, const AttentionCall& call) {
@@ -163,6 +169,9 @@ std::ostream& operator<<(std::ostream& os, const AttentionCall& call) {
      << " tokens of " << call.num_seqs << " sequences, heads " << call.num_kv_heads << " x "
      << call.group_size << " of " << call.head_dim << ", room for " << call.table_keys
      << " keys in pages of " << call.page_size;
+  if (call.num_bundles > 0) {
+    os << ", in " << call.num_bundles << " bundles of up to " << call.max_bundle;
+  }
   if (!call.has_pool) os << ", page addresses";
   if (!call.is_q_aligned) os << ", q not aligned";
   if (!call.is_kv_aligned) os << ", cache not aligned";

@@ -16,6 +16,8 @@ struct AttentionCall {
   int64_t num_seqs = 0;
   int64_t table_keys = 0;  // that the page table has room for, of all sequences together
   int page_size = 1, num_kv_heads = 1, group_size = 1, head_dim = 0;
+  int64_t num_bundles = 0;         // of decode: 0: each query alone
+  int max_bundle = 1;              // queries of one
   bool has_pool = true;            // entries of the table are pages of a pool, not addresses
   bool is_q_aligned = true;        // rows of q and o are whole vectors of 16 bytes
   bool is_kv_aligned = true;       // keys and values are, too
@@ -65,9 +67,8 @@ struct AttentionChoice {
 
 /// Floats that blocks of decode leave for each other: groups of 4,
 /// [block][segment][row tile][dim / 16 + 1][8][row pairs].
-[[nodiscard]] size_t partial_floats(int64_t num_seqs, int num_kv_heads, int group_size,
-                                    int head_dim, int num_sms);
-/// At least that many for any number of kv heads.
+[[nodiscard]] size_t partial_floats(const AttentionCall& call, int num_sms);
+/// At least that many for any number of kv heads, and any bundles.
 [[nodiscard]] size_t max_partial_floats(int64_t num_seqs, int64_t num_q_heads, int head_dim,
                                         int num_sms);
 

@@ -141,6 +141,22 @@ def batch_decode() -> Call:
     return given, {"o": o, "lse": lse}
 
 
+def batch_decode__in_bundles() -> Call:
+    """The sequence's last two tokens, of which the first sees one key less."""
+    cache, tokens = _cache()
+    q, (k, v) = randn(2, 4, DIM, dtype=HALF), tokens[0]
+    seen = np.ones((2, len(k)), bool)
+    seen[0, -1] = False
+    o, lse = _attention(q, k, v, seen)
+    both = _table()
+    starts, pages, last = (np.asarray(getattr(both, name)) for name in ("page_indptr", "pages", "last_page_len"))
+    own = pages[: starts[1]]
+    table = PageTable(i32(0, len(own), 2 * len(own)), np.concatenate([own, own]), np.stack([last[0] - 1, last[0]]))
+    given = {"o": nan(2, 4, DIM, dtype=HALF), "lse": nan(2, 4), "q": q, "cache": cache}
+    given |= {"table": table, "options": AttentionOptions(bundle_indptr=i32(0, 2), max_bundle=2)}
+    return given, {"o": o, "lse": lse}
+
+
 def merge_states() -> Call:
     a, b = randn(3, 2, DIM, dtype=HALF), randn(3, 2, DIM, dtype=HALF)
     lse_a, lse_b = randn(3, 2), randn(3, 2)

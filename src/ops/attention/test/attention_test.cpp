@@ -157,6 +157,28 @@ TEST(Attention, NamesWhatIsWrong) {
               batch_decode({}, two, {}, two, kv, table, tree);
             }),
             "options.tree_mask is given, but a query of batch_decode is one token alone");
+  const auto decode = [&](const std::vector<int32_t>& bundles, int64_t max_bundle) {
+    AttentionOptions options{.rope = {}};
+    if (!bundles.empty()) options.bundle_indptr = host_view(bundles.data(), {std::ssize(bundles)});
+    options.max_bundle = max_bundle;
+    const TensorView two = host_view(data.data(), {2, 6, 4});
+    return message([&] { batch_decode({}, two, {}, two, kv, table, options); });
+  };
+  EXPECT_EQ(decode({}, 2), "options.max_bundle is 2, but options.bundle_indptr is absent");
+  EXPECT_EQ(decode({0, 2}, 17),
+            "options.max_bundle is 17, expected 1 to 10 for a cache of f32 and heads of 4, 3 of q "
+            "for one of its");
+  EXPECT_EQ(decode({0}, 1),
+            "options.bundle_indptr has 1 values, expected num_bundles + 1, with each query in a "
+            "bundle");
+  EXPECT_EQ(decode({0, 1}, 1),
+            "options.bundle_indptr goes from 0 to 1, expected 0 to the number of queries, 2");
+  EXPECT_EQ(decode({0, 2}, 1), "options.bundle_indptr[1] is 2, expected 0 to 1");
+  AttentionOptions bundled;
+  bundled.bundle_indptr = host_view(too_long.data(), {3});
+  EXPECT_EQ(prefill(o, lse, o, indptr, bundled),
+            "options.bundle_indptr or options.max_bundle is given, but q_indptr tells which "
+            "queries batch_prefill reads together");
   std::swap(tree.tree_mask, tree.tree_mask_indptr);
   EXPECT_EQ(prefill(o, lse, o, indptr, tree), "options.tree_mask is absent, expected both or none");
   EXPECT_EQ(message([&] { batch_decode({}, o, lse, o, kv, table); }),
@@ -165,6 +187,33 @@ TEST(Attention, NamesWhatIsWrong) {
   const TensorView row = host_view(data.data(), {1, 1, 257});
   EXPECT_EQ(message([&] { batch_decode({}, row, {}, row, wide.kv(), wide.table()); }),
             "head_dim is 257, supported: up to 256");
+}
+
+/// Borders: 32 rows of q, sequences of 1024 keys and of multiples of them, tiles of a window.
+TEST(Attention, DecodeBundleEndsWhereSequencesAreCutInAnotherWay) {
+  const auto of = [](int64_t window, int64_t kv_len, int64_t num_queries, int64_t q_heads = 8,
+                     int64_t head_dim = 128, DType dtype = DType::kBFloat16) {
+    return decode_bundle(dtype, q_heads, 2, head_dim, window, kv_len, num_queries);
+  };
+  EXPECT_EQ(of(-1, 100, 1), 1);
+  EXPECT_EQ(of(-1, 100, 5), 5);
+  EXPECT_EQ(of(-1, 100, 16), 8);
+  EXPECT_EQ(of(-1, 100, 16, 2), 16);
+  EXPECT_EQ(of(-1, 100, 16, 40), 1);
+  EXPECT_EQ(of(-1, 100, 16, 8, 129), 1);
+  EXPECT_EQ(of(-1, 100, 16, 8, 128, DType::kFloat8E4M3), 1);
+  EXPECT_EQ(of(-1, 1021, 8), 4);
+  EXPECT_EQ(of(-1, 1025, 8), 8);
+  EXPECT_EQ(of(-1, 4094, 8), 3);
+  EXPECT_EQ(of(-1, 8192, 8), 1);
+  EXPECT_EQ(of(31, 30, 8), 8);
+  EXPECT_EQ(of(31, 45, 8), 3);
+  EXPECT_EQ(of(31, 48, 8), 8);
+  EXPECT_EQ(message([&] { (void)of(-2, 1, 1); }), "window_left is -2, expected >= -1");
+  EXPECT_EQ(message([&] { (void)of(-1, 0, 1); }), "kv_len is 0, expected 1 to 2147483631");
+  EXPECT_EQ(message([&] { (void)of(-1, 1, 0); }), "num_queries is 0, expected at least 1");
+  EXPECT_EQ(message([&] { (void)of(-1, 1, 1, 3); }),
+            "num_q_heads is 3, expected a multiple of num_kv_heads = 2");
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-namespace heddle::cuda::attention::prefill {
+namespace heddle::cuda::attention {
 
 /// Two elements as one word: the bits of their exponents, and 1 in both.
 template <class T>
@@ -23,4 +23,4 @@ __device__ uint32_t not_finite(uint32_t two) {
   return __vcmpeq2(two & kExponents<T>, kExponents<T>);
 }
 
-}  // namespace heddle::cuda::attention::prefill
+}  // namespace heddle::cuda::attention
