@@ -360,6 +360,52 @@ TEST_F(SpeculationTest, WhatHappensBetweenStepsHappensAsWithout) {
   }
 }
 
+/// Rows that go on with other weights of their adapter while they draft: as one alone that does so
+/// at the same token.
+TEST_F(SpeculationTest, AdaptersThatSwitchHaveTheBitsOfTheTokenOfTheSwitch) {
+  std::vector<Request> all(3);
+  for (Request& request : all) {
+    request = testing::endless_request(testing::random_tokens(random_int(4, 9)), 30);
+    request.adapter = "one";
+  }
+  all[1].sampling = {.temperature = 1.2f, .seed = 7};
+  const auto switch_weights = [this](Engine& engine) {
+    (void)engine.replace_adapter("one", two_.folder.path().string(), RunningRequests::kSwitch);
+  };
+  const auto finish = [](Engine& engine, std::vector<testing::Outcome>& outcomes) {
+    for (int i = 0; engine.num_unfinished() > 0 && i < testing::kTooManySteps; ++i) {
+      testing::take(engine.step(), 0, outcomes);
+    }
+  };
+  Engine plain = engine({});
+  const std::vector<Completion> before = run_whole(plain, all);
+  for (const size_t kind : {0u, 2u, 3u}) {
+    const auto& [name, make] = kDrafts[kind];
+    Engine drafting = engine(make(known(all, before)));
+    std::vector<testing::Outcome> outcomes(all.size());
+    for (const Request& request : all) (void)drafting.submit(request);
+    for (int step = 0; step < 2; ++step) testing::take(drafting.step(), 0, outcomes);
+    switch_weights(drafting);
+    finish(drafting, outcomes);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Completion& got = outcomes[i].completion;
+      ASSERT_EQ(got.adapter_switches.size(), 1u) << name;
+      // A step of it computes a token; on a GPU another one is in flight.
+      Engine alone = engine({}, {.max_batch = 1, .prefill_chunk = 1, .prefix_cache = false});
+      std::vector<testing::Outcome> its(1);
+      (void)alone.submit(all[i]);
+      const int64_t num_steps =
+          got.adapter_switches[0].position - (testing::is_on_cpu() ? 0 : 1);
+      for (int64_t step = 0; step < num_steps; ++step) testing::take(alone.step(), 0, its);
+      switch_weights(alone);
+      finish(alone, its);
+      testing::expect_same(got, its[0].completion, name);
+      EXPECT_EQ(got.adapter_switches[0].position, its[0].completion.adapter_switches[0].position);
+    }
+    EXPECT_GT(drafting.stats().drafts.drafted, 0) << name;
+  }
+}
+
 /// With their own costs, too, which differ from run to run.
 TEST_F(SpeculationTest, MethodsChangeNoBit) {
   std::vector<Request> all = requests(12);
