@@ -336,10 +336,13 @@ class Speculation(Case):
 
     def test_wrong_options(self):
         config = ["generate", "Hi", "--speculative-config"]
-        works = ["method (\"ngram\" or \"suffix\"), num_speculative_tokens, prompt_lookup_min and prompt_lookup_max"]
+        works = ["method, num_speculative_tokens, prompt_lookup_min, prompt_lookup_max and model"]
         for given, says in (
-                ('{"method": "eagle3"}', ['method "eagle3" is not supported', '"ngram" or "suffix"']),
-                ('{"method": "ngram", "model": "x"}', ['"model" is not supported', *works]),
+                ('{"method": "mtp"}', ['method "mtp" is not supported', '"ngram", "suffix", "draft_model", "medusa" or "eagle3"']),
+                ('{"method": "eagle3"}', ["field model is missing"]),
+                ('{"method": "ngram", "model": "x"}', ['method "ngram" takes no model']),
+                ('{"method": "draft_model", "model": "x", "prompt_lookup_max": 2}', ['method "draft_model" takes no prompt_lookup_max']),
+                ('{"method": "ngram", "quantization": "x"}', ['"quantization" is not supported', *works]),
                 ('{"method": "suffix", "suffix_decoding_max_cached_requests": 9}', ["suffix_decoding_max_cached_requests", "--draft-memory", *works]),
                 ('{"num_speculative_tokens": 3}', ["field method is missing"]),
                 ('{"method": "ngram", "num_speculative_tokens": 16}', ["num_speculative_tokens is 16, expected 1 to 15"]),
