@@ -108,7 +108,13 @@ _ACTIVATIONS = {
 }  # fmt: skip
 
 
-_SPECULATION = ("method", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max", "model")
+_SPECULATION = (
+    "method",
+    "num_speculative_tokens",
+    "prompt_lookup_min",
+    "prompt_lookup_max",
+    "model",
+)
 _METHODS = {
     "ngram": "ngram", "suffix": "suffix", "draft_model": "model", "medusa": "heads", "eagle3": "eagle3",
 }  # fmt: skip
@@ -129,7 +135,7 @@ def _speculation(config: Mapping[str, Any]) -> dict[str, Any]:
                 says += "; draft_memory bounds what \"suffix\" keeps of recent answers"
             raise NotImplementedError(f"speculative_config has {key!r}, {says}")
     method = config.get("method")
-    if method not in _METHODS:
+    if not isinstance(method, str) or method not in _METHODS:
         raise NotImplementedError(
             f"speculative_config has method {method!r}, expected {', '.join(_METHODS)}"
         )

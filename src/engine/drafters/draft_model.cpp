@@ -85,7 +85,8 @@ struct DraftModel::Mirror final : DrafterState {
 
 DraftModel::DraftModel(const Options& options, const std::string& model_path,
                        const tokenizer::Tokenizer& of_model)
-    : files_(open_files(options, model_path, of_model)),
+    : on_warning_(options.on_warning),
+      files_(open_files(options, model_path, of_model)),
       limits_(options.limits),
       runner_(options.device, *files_, fit(limits_, options, files_->config()), options.load),
       adapters_(runner_, *files_, adapter_limits_of(options)) {
@@ -256,10 +257,21 @@ void DraftModel::compute() {
   if (in_flight_) collect();
 }
 
+/// Where it throws the device has failed: no step is computed any more.
+StepTokens DraftModel::collected(const StepHandle& handle) {
+  try {
+    return runner_.collect(handle);
+  } catch (const std::exception& failure) {
+    has_failed_ = true;
+    const std::string what = failure.what();
+    if (on_warning_) on_warning_(files_->path() + " drafts nothing any more: " + what);
+    throw;
+  }
+}
+
 void DraftModel::collect() {
-  const auto [handle, place] = *in_flight_;
-  const StepTokens tokens = runner_.collect(handle);
-  in_flight_ = std::nullopt;
+  const auto [handle, place] = *std::exchange(in_flight_, std::nullopt);
+  const StepTokens tokens = collected(handle);
   auto next = handle.schedule->rows.begin();
   for (const Work& work : work_) {
     if (place > 0 && work.num_drafts <= place) continue;
@@ -276,13 +288,9 @@ void DraftModel::collect() {
 
 /// After a failure nothing is in flight, and the mirrors begin anew.
 void DraftModel::recover() noexcept {
-  if (in_flight_) {
-    try {
-      (void)runner_.collect(in_flight_->handle);
-    } catch (const std::exception&) {
-      has_failed_ = true;
-    }
-    in_flight_ = std::nullopt;
+  try {
+    if (in_flight_) (void)collected(std::exchange(in_flight_, std::nullopt)->handle);
+  } catch (const std::exception&) {  // which was reported
   }
   for (const Work& work : work_) work.mirror->forget();
 }

@@ -73,10 +73,12 @@ class DraftModel final : public ModelDrafter {
   [[nodiscard]] bool reserve(Mirror& mirror, int64_t num_tokens);
   void begin_step(StepSchedule& step);
   void compute();
+  [[nodiscard]] StepTokens collected(const StepHandle& handle);
   void collect();
   void recover() noexcept;
   [[nodiscard]] double measured_step(Sequence& row, int64_t num_tokens);
 
+  std::function<void(const std::string& warning)> on_warning_;
   std::unique_ptr<const model::ModelFiles> files_;
   ModelRunner::Limits limits_;
   ModelRunner runner_;
@@ -86,7 +88,7 @@ class DraftModel final : public ModelDrafter {
   std::array<StepSchedule, 2> steps_;
   std::optional<InFlight> in_flight_;
   int64_t num_proposals_ = 0;
-  bool has_failed_ = false;  // a step could not be collected: nothing is drafted any more
+  bool has_failed_ = false;  // nothing is drafted any more
 };
 
 }  // namespace heddle
