@@ -2,7 +2,7 @@
 """What drafts gain on the example adapters, and what they cost where they are never right.
 
 Usage: speculation.py MODEL [--device cuda] [--rows 1 8] [--threads 2] [--samples 3] [--json FILE]
-[--commit NAME] [--card NAME]. MODEL is what heddle.LLM takes: that of the demo. Each sample is an engine of its
+[--draft-model PATH] [--commit NAME] [--card NAME]. MODEL is what heddle.LLM takes: that of the demo. Each sample is an engine of its
 own, so that it remembers no answer; samples of the methods take turns.
 
   sql, ...     each evaluation prompt of the adapter once, greedy, ROWS at a time
@@ -29,7 +29,7 @@ from typing import Any
 import heddle
 
 ADAPTERS = Path(__file__).parents[1] / "examples" / "adapters"
-METHODS = ("off", "ngram", "suffix")
+METHODS = ["off", "ngram", "suffix"]
 TASKS, RANDOM = ("sql", "person-json", "shell"), ("random", "greedy")
 NOTE = re.compile(r"steps of (.*) tokens take (.*) ms")
 
@@ -63,7 +63,8 @@ def sample(given: argparse.Namespace, case: str, rows: int, method: str) -> dict
     adapters = {} if case in RANDOM else {case: ADAPTERS / case}
     threads = {"num_threads": given.threads} if given.threads else {}
     with heddle.LLM(
-        given.model, adapters, device=given.device, max_batch=rows, speculate=method, progress=False, **threads
+        given.model, adapters, device=given.device, max_batch=rows, speculate=method, progress=False,
+        draft_model=given.draft_model if method == "model" else None, **threads
     ) as llm:
         answers = answers_of(llm, case, rows)
         stats = llm.stats()
@@ -113,10 +114,13 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", choices=TASKS + RANDOM, default=list(TASKS + RANDOM[:1]))
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--draft-model", metavar="PATH", help="that drafts with the method model")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--commit", default="")
     parser.add_argument("--card", default="", help="what the device is called in the record")
     given = parser.parse_args()
+    if given.draft_model:
+        METHODS.append("model")
     records = [record for case in given.cases for rows in given.rows for record in measure(given, case, rows)]
     if given.json:
         record = {

@@ -313,11 +313,12 @@ class Speculation(Case):
         self.assertIsNone(none)
         for options in (["--speculate", "ngram"], ["--speculate", "suffix", "--draft-tokens", 3, "--draft-memory", "1M"],
                         ["--speculate", "ngram", "--draft-ngram", "3:3"],
+                        ["--speculative-config", json.dumps({"method": "draft_model", "model": os.environ["HEDDLE_MODEL"]})],
                         ["--speculative-config", '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}']):
             got, drafts = self.drafts(*options, "--prompts", rows)
             self.assertEqual([(row["text"], row["token_ids"], row["logprobs"]) for row in got],
                              [(row["text"], row["token_ids"], row["logprobs"]) for row in want])
-            self.assertEqual(list(drafts["by_source"]), ["ngram", "suffix", "prediction", "format"])
+            self.assertEqual(list(drafts["by_source"]), ["ngram", "suffix", "prediction", "format", "model", "heads", "eagle3"])
             by_source, by_place = drafts["by_source"].values(), drafts["by_place"]
             for key in ("drafted", "accepted"):
                 self.assertEqual(sum(counts[key] for counts in by_source), drafts[key])
@@ -336,10 +337,13 @@ class Speculation(Case):
 
     def test_wrong_options(self):
         config = ["generate", "Hi", "--speculative-config"]
-        works = ["method (\"ngram\" or \"suffix\"), num_speculative_tokens, prompt_lookup_min and prompt_lookup_max"]
+        works = ["method, num_speculative_tokens, prompt_lookup_min, prompt_lookup_max and model"]
         for given, says in (
-                ('{"method": "eagle3"}', ['method "eagle3" is not supported', '"ngram" or "suffix"']),
-                ('{"method": "ngram", "model": "x"}', ['"model" is not supported', *works]),
+                ('{"method": "mtp"}', ['method "mtp" is not supported', '"ngram", "suffix", "draft_model", "medusa" or "eagle3"']),
+                ('{"method": "eagle3"}', ["field model is missing"]),
+                ('{"method": "ngram", "model": "x"}', ['method "ngram" takes no model']),
+                ('{"method": "draft_model", "model": "x", "prompt_lookup_max": 2}', ['method "draft_model" takes no prompt_lookup_max']),
+                ('{"method": "ngram", "quantization": "x"}', ['"quantization" is not supported', *works]),
                 ('{"method": "suffix", "suffix_decoding_max_cached_requests": 9}', ["suffix_decoding_max_cached_requests", "--draft-memory", *works]),
                 ('{"num_speculative_tokens": 3}', ["field method is missing"]),
                 ('{"method": "ngram", "num_speculative_tokens": 16}', ["num_speculative_tokens is 16, expected 1 to 15"]),
@@ -353,6 +357,8 @@ class Speculation(Case):
         for wrong in ("4:2", "0:4", "2", "2:65", "2:4:6", ":4"):
             self.refused("generate", "Hi", "--speculate", "ngram", "--draft-ngram", wrong, says=[f"--draft-ngram {wrong}: expected MIN:MAX", "2:4"])
         self.refused("generate", "Hi", "--draft-memory", "lots", says=["--draft-memory lots", "auto"])
+        self.refused("generate", "Hi", "--speculate", "model", says=["draft_model (--draft-model) is empty"])
+        self.refused("generate", "Hi", "--speculate", "model", "--draft-model", self.folder / "none", says=["--draft-model", self.folder / "none"])
 
 
 class WrongInput(Case):

@@ -202,7 +202,8 @@ void add_engine_options(CLI::App& command, EngineOptions& engine) {
       "processor has AVX-512 VNNI; auto: f32");
   add_speculation_options(command, engine.speculation);
   add_size("--draft-memory", engine.speculation.memory,
-           "Memory for recent answers of --speculate suffix, such as 1G; auto: 64M");
+           "Memory for recent answers of --speculate suffix, such as 1G; auto: 64M. Of model: for "
+           "keys and values of the draft model; auto: a quarter of the free memory");
   add_size("--adapter-memory", engine.adapter_memory,
            "Memory for all adapters, such as 1G; auto: with --adapters a quarter of the free "
            "memory, otherwise no limit. Those of --adapters are evicted for one another");

@@ -19,8 +19,20 @@ namespace {
 
 constexpr int kLongestNgram = 64;  // as SpeculationOptions has it
 constexpr std::string_view kConfig = "--speculative-config";
+constexpr const char* kMethods = R"("ngram", "suffix", "draft_model", "medusa" or "eagle3")";
 constexpr const char* kWorks =
-    R"(method ("ngram" or "suffix"), num_speculative_tokens, prompt_lookup_min and prompt_lookup_max)";
+    "method, num_speculative_tokens, prompt_lookup_min, prompt_lookup_max and model";
+
+/// vLLM's name of a method, ours, and whether a model drafts.
+struct NamedMethod {
+  std::string_view theirs, ours;
+  bool has_model;
+};
+constexpr NamedMethod kNamedMethods[] = {{"ngram", "ngram", false},
+                                         {"suffix", "suffix", false},
+                                         {"draft_model", "model", true},
+                                         {"medusa", "heads", true},
+                                         {"eagle3", "eagle3", true}};
 
 /// "2:4"
 void read_ngram(const std::string& text, SpeculationOptions& options) {
@@ -39,7 +51,7 @@ void read_ngram(const std::string& text, SpeculationOptions& options) {
 
 void check_keys(const files::Json& config) {
   constexpr auto kKeys = std::to_array<std::string_view>(
-      {"method", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max"});
+      {"method", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max", "model"});
   for (const auto& entry : config.get_object()) {
     const std::string_view key = entry.key();
     const bool is_known = std::ranges::find(kKeys, key) != kKeys.end();
@@ -50,6 +62,13 @@ void check_keys(const files::Json& config) {
   }
 }
 
+bool has_key(const files::Json& config, std::string_view key) {
+  for (const auto& entry : config.get_object()) {
+    if (entry.key() == key) return true;
+  }
+  return false;
+}
+
 /// vLLM's: where one of prompt_lookup_min and prompt_lookup_max is given, it is the other one too.
 SpeculationOptions read_config(const std::string& text, SpeculationOptions options) {
   const files::JsonTree config = parse_ordered_json(text, std::string(kConfig));
@@ -57,9 +76,17 @@ SpeculationOptions read_config(const std::string& text, SpeculationOptions optio
                ", expected an object of ", kWorks);
   check_keys(*config);
   const RowReader reader(*config, std::string(kConfig));
-  options.method = reader.required_text("method");
-  HEDDLE_CHECK(options.method == "ngram" || options.method == "suffix", kConfig, ": method ",
-               quote(options.method), " is not supported, expected \"ngram\" or \"suffix\"");
+  const std::string theirs = reader.required_text("method");
+  const auto* const method = std::ranges::find(kNamedMethods, theirs, &NamedMethod::theirs);
+  HEDDLE_CHECK(method != std::end(kNamedMethods), kConfig, ": method ", quote(theirs),
+               " is not supported, expected ", kMethods);
+  options.method = method->ours;
+  if (method->has_model) options.draft_model = reader.required_text("model");
+  for (const char* key : {"model", "prompt_lookup_min", "prompt_lookup_max"}) {
+    const bool is_of_model = std::string_view(key) == "model";
+    HEDDLE_CHECK(is_of_model == method->has_model || !has_key(*config, key), kConfig, ": method ",
+                 quote(theirs), " takes no ", key);
+  }
   options.max_drafts =
       static_cast<int>(reader.integer("num_speculative_tokens", 0, 1, kMaxRowDrafts));
   const auto length = [&reader](const char* key, int64_t otherwise) {
@@ -97,8 +124,8 @@ void add_speculation_options(CLI::App& command, SpeculationOptions& options) {
   CLI::Option* const config = group.text(
       kConfig.data(), [&options](const std::string& text) { options = read_config(text, options); },
       "", "JSON",
-      "The same in vLLM's words: method, num_speculative_tokens, prompt_lookup_min and "
-      "prompt_lookup_max");
+      "The same in vLLM's words: method, num_speculative_tokens, prompt_lookup_min, "
+      "prompt_lookup_max and model");
   for (CLI::Option* const other : {most, ngram, model}) other->needs(method);
   for (CLI::Option* const other : {method, most, ngram, model}) config->excludes(other);
 }

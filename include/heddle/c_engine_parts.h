@@ -21,7 +21,9 @@ typedef struct heddle_speculation {
   int32_t max_drafts;   /* 0: 8; of a row in a step, 1 to 15 */
   int32_t min_ngram;    /* 0: 2; of "ngram": 1 to max_ngram tokens that must have stood before */
   int32_t max_ngram;    /* 0: 4; min_ngram to 64 */
-  int64_t memory;       /* 0: 64 MiB; of "suffix": bytes that recent answers may take */
+  /* of "suffix": bytes that recent answers may take, 0: 64 MiB; of "model": those of keys and
+   * values of the draft model, 0: a quarter of the memory that is available */
+  int64_t memory;
   heddle_string draft_model; /* {NULL, 0}; a path, of "model", "heads" and "eagle3" */
 } heddle_speculation;
 

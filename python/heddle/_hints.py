@@ -93,7 +93,6 @@ POINTERS = {
     "trust_remote_code": "no code of a model is ever run; leave it out",
     "speculative_config": 'speculate="ngram" with draft_tokens and draft_ngram is it; '
     "heddle.vllm_compat takes vLLM's",
-    "draft_model": 'speculate="ngram" drafts from prompts and answers; there are no draft models',
     "revision": "`heddle pull` fetches a revision, and model names its folder",
     "download_dir": "`heddle pull` fetches models, and model names the folder",
     "enforce_eager": "bits do not depend on CUDA graphs; leave it out",

@@ -74,7 +74,8 @@ class LLM(AdapterCalls, TextCalls, ValueCalls):
         draft_tokens: Tokens that a step drafts for a prompt, at most 15; 0: 8.
         draft_ngram: How many of the last tokens must have stood before, at least and at most; None:
             2 and 4.
-        draft_memory: Bytes that recent answers may take with "suffix"; 0: 64 MiB.
+        draft_memory: Bytes that recent answers may take with "suffix"; 0: 64 MiB. With "model" those
+            of keys and values of the draft model; 0: a quarter of the memory that is available.
         draft_model: What drafts with "model", "heads" and "eagle3": a model, or a folder of heads.
         adapter_dir: A folder of adapters that are found by name when a prompt first names them
             (docs/adapters.md); None: only those of `adapters` exist.

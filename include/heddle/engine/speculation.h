@@ -23,7 +23,8 @@ struct SpeculationOptions {
   /// Of "ngram": how many of the last tokens must have stood before, 1 <= min <= max <= 64. 0: 2
   /// and 4.
   int min_ngram = 0, max_ngram = 0;
-  /// Of "suffix": bytes that recent answers may take. 0: 64 MiB.
+  /// Of "suffix": bytes that recent answers may take. 0: 64 MiB. Of "model": bytes of keys and
+  /// values of the draft model. 0: a quarter of the memory that is available.
   int64_t memory = 0;
 };
 

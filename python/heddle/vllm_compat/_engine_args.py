@@ -108,7 +108,17 @@ _ACTIVATIONS = {
 }  # fmt: skip
 
 
-_SPECULATION = ("method", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max")
+_SPECULATION = (
+    "method",
+    "num_speculative_tokens",
+    "prompt_lookup_min",
+    "prompt_lookup_max",
+    "model",
+)
+_METHODS = {
+    "ngram": "ngram", "suffix": "suffix", "draft_model": "model", "medusa": "heads", "eagle3": "eagle3",
+}  # fmt: skip
+_WITHOUT_MODEL = ("ngram", "suffix")
 
 
 def _speculation(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,11 +135,20 @@ def _speculation(config: Mapping[str, Any]) -> dict[str, Any]:
                 says += "; draft_memory bounds what \"suffix\" keeps of recent answers"
             raise NotImplementedError(f"speculative_config has {key!r}, {says}")
     method = config.get("method")
-    if method not in ("ngram", "suffix"):
+    if not isinstance(method, str) or method not in _METHODS:
         raise NotImplementedError(
-            f'speculative_config has method {method!r}, expected "ngram" or "suffix"'
+            f"speculative_config has method {method!r}, expected {', '.join(_METHODS)}"
         )
-    options: dict[str, Any] = {"speculate": method}
+    options: dict[str, Any] = {"speculate": _METHODS[method]}
+    has_model = method not in _WITHOUT_MODEL
+    others = ("prompt_lookup_min", "prompt_lookup_max") if has_model else ("model",)
+    for key in others:
+        if config.get(key) is not None:
+            raise NotImplementedError(f"speculative_config: method {method!r} takes no {key}")
+    if has_model:
+        if config.get("model") is None:
+            raise NotImplementedError(f"speculative_config: method {method!r} needs a model")
+        options["draft_model"] = config["model"]
     if (most := config.get("num_speculative_tokens")) is not None:
         options["draft_tokens"] = most
     low, high = config.get("prompt_lookup_min"), config.get("prompt_lookup_max")

@@ -229,6 +229,8 @@ def test_options_are_those_of_heddle() -> None:
         ({"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 4}, {"draft_tokens": 5, "draft_ngram": (2, 4)}),
         ({"method": "ngram", "prompt_lookup_max": 3}, {"draft_ngram": (3, 3)}), ({"method": "ngram", "prompt_lookup_min": 3}, {"draft_ngram": (3, 3)}),
         ({"method": "suffix"}, {}),
+        ({"method": "draft_model", "model": "small", "num_speculative_tokens": 5}, {"speculate": "model", "draft_model": "small", "draft_tokens": 5}),
+        ({"method": "medusa", "model": "h"}, {"speculate": "heads", "draft_model": "h"}), ({"method": "eagle3", "model": "e"}, {"draft_model": "e"}),
     ):
         assert translated("m", {"speculative_config": config}).options == {"model": "m", "speculate": config["method"], **own}
     assert translated("m", {"speculative_config": None}).options == {"model": "m"}
@@ -242,9 +244,12 @@ def test_options_are_those_of_heddle() -> None:
         ({"tensor_parallel_size": 2}, NotImplementedError, "one device"), ({"gpu_memory_utilization": 0.5}, NotImplementedError, "kv_memory"),
         ({"quantization": "awq"}, NotImplementedError, "files"), ({"tokenizer": "other"}, NotImplementedError, "model's own"),
         ({"dtype": "int8"}, NotImplementedError, "leave it out"), ({"kv_cache_dtype": "fp8_e5m2"}, NotImplementedError, "fp8_e5m2.*expected auto, float16, .*fp8_e4m3"),
-        ({"speculative_config": {}}, NotImplementedError, 'method None, expected "ngram" or "suffix"'),
-        ({"speculative_config": {"method": "eagle3"}}, NotImplementedError, "method 'eagle3', expected"),
-        ({"speculative_config": {"method": "ngram", "model": "x"}}, NotImplementedError, "has 'model', expected method, num_speculative_tokens, "),
+        ({"speculative_config": {}}, NotImplementedError, "method None, expected ngram, suffix, draft_model, "),
+        ({"speculative_config": {"method": "mtp"}}, NotImplementedError, "method 'mtp', expected"),
+        ({"speculative_config": {"method": "eagle3"}}, NotImplementedError, "method 'eagle3' needs a model"),
+        ({"speculative_config": {"method": "ngram", "model": "x"}}, NotImplementedError, "method 'ngram' takes no model"),
+        ({"speculative_config": {"method": "draft_model", "model": "x", "prompt_lookup_max": 3}}, NotImplementedError, "'draft_model' takes no prompt_lookup_max"),
+        ({"speculative_config": {"method": "ngram", "quantization": "x"}}, NotImplementedError, "has 'quantization', expected method, num_speculative_tokens, "),
         ({"speculative_config": {"method": "suffix", "suffix_decoding_max_tree_depth": 9}}, NotImplementedError, "tree_depth.*; draft_memory bounds"), ({"enable_lorra": True}, TypeError, "did you mean enable_lora"),
         ({"n_ctx": 5}, TypeError, "it is max_context here"),
     ],

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "heddle/engine/engine.h"
 #include "heddle/engine/speculation.h"
 
 #include "engine/drafts/draft_lengths.h"
@@ -10,7 +11,7 @@
 
 namespace heddle {
 
-/// What drafts by computing: a smaller model, heads of the model itself, or a layer behind it.
+/// What drafts by computing: a smaller model, heads of the model itself, or a layer after it.
 ///
 ///   drafter.propose(rows);          // before a step, for all rows that draft in it
 ///   ...                             // the step verifies them
@@ -29,6 +30,11 @@ class ModelDrafter {
   virtual ~ModelDrafter() = default;
 
   [[nodiscard]] virtual DraftSource source() const = 0;
+  /// Adds the warnings and notes about it.
+  virtual void describe(ModelInfo& /*info*/) const {}
+  /// Throws Error where the adapter's folder has something for the drafter that it cannot take. In
+  /// any thread.
+  virtual void check_adapter(const KnownAdapter& /*adapter*/) const {}
   /// Of what propose computes, measured when the engine starts.
   [[nodiscard]] virtual DraftingCost measured_cost() = 0;
   /// Writes RowDrafts::tokens of each row: up to num_drafts tokens, which would follow

@@ -92,6 +92,7 @@ void Engine::State::fill_info() {
                          " matrices, those in block formats, round what they read to 8 bits");
   }
   if (!drafter.costs().table().empty()) info.notes.push_back(sentence_of(drafter.costs()));
+  if (model_drafter != nullptr) model_drafter->describe(info);
   describe_weights(info, options, runner.model().weights().quantization);
 }
 

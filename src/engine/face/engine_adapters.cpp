@@ -28,7 +28,9 @@ void Engine::State::check_may_switch() const {
 
 PreparedAdapter Engine::stage_adapter(const std::string& folder) const {
   using State = PreparedAdapter::State;
-  return PreparedAdapter(std::make_unique<State>(State{state_->adapters.stage(folder)}));
+  auto staged = std::make_unique<State>(State{state_->adapters.stage(folder)});
+  if (state_->model_drafter != nullptr) state_->model_drafter->check_adapter(*staged->known);
+  return PreparedAdapter(std::move(staged));
 }
 
 PreparedAdapter Engine::stage_adapter(const AdapterContent& content) const {

@@ -6,6 +6,7 @@
 
 #include "heddle/core/error.h"
 
+#include "engine/drafters/draft_model.h"
 #include "engine/face/engine_state.h"
 #include "engine/rows/scheduler.h"
 
@@ -75,11 +76,33 @@ double measured_step(ModelRunner& runner, Sequences& rows) {
 
 }  // namespace
 
+std::unique_ptr<ModelDrafter> Engine::State::make_draft_model() {
+  ModelRunner::Limits limits = limits_of(options, hooks.steps_as_on_gpu);
+  limits.kv_memory = options.speculation.memory;
+  model::LoadOptions load = load_options_of(options);
+  load.on_load = nullptr;  // which reports the progress of the model
+  try {
+    auto made =
+        std::make_unique<DraftModel>(DraftModel::Options{.path = options.speculation.draft_model,
+                                                         .device = device_of(options),
+                                                         .limits = limits,
+                                                         .load = load,
+                                                         .strict = options.strict,
+                                                         .on_warning = options.on_warning},
+                                     files->path(), *text_of_base.tokenizer);
+    options.speculation.memory = made->kv_bytes();
+    return made;
+  } catch (const Error& error) {
+    throw_error(error.code(), "draft_model (--draft-model): ", error.what());
+  }
+}
+
 /// What drafts with a model of its own; null where the method has none.
 std::unique_ptr<ModelDrafter> Engine::State::make_model_drafter() {
   const SpeculationOptions& given = options.speculation;
   const std::optional<DraftMethod> method = draft_method_of(given.method);
   if (!method || !has_model(*method)) return nullptr;
+  if (*method == DraftMethod::kModel) return make_draft_model();
   throw_error(ErrorCode::kUnsupported, "speculation is ", given.method,
               ", which this build does not have yet");
 }

@@ -61,10 +61,10 @@ struct Engine::State {
         adapters(runner, *files, text_of_base, adapter_limits(options)),
         stored(open_stored_pages(options, *files, runner, is_as_on_gpu())),
         prefixes(runner.pages(), options.page_size),
-        queue(runner.pages(), queue_rules(), &adapters, shares_prefixes() ? &prefixes : nullptr,
-              stored.shelf()),
         drafter(options.speculation, options.max_batch),
         model_drafter(make_model_drafter()),
+        queue(runner.pages(), queue_rules(), &adapters, shares_prefixes() ? &prefixes : nullptr,
+              stored.shelf()),
         steps{StepInFlight(options.max_batch), StepInFlight(options.max_batch)} {
     options.kv_type = kv_type_name(runner.kv_dtype());
     options.kv_memory = runner.pages().num_pages() * runner.page_bytes();
@@ -149,6 +149,7 @@ struct Engine::State {
 
   // Speculation.
   [[nodiscard]] std::unique_ptr<ModelDrafter> make_model_drafter();
+  [[nodiscard]] std::unique_ptr<ModelDrafter> make_draft_model();
   [[nodiscard]] StepCosts measured_costs();
   [[nodiscard]] static bool may_draft(const Sequence& sequence);
   void draft(Sequence& sequence, int64_t max_drafts);
@@ -174,10 +175,10 @@ struct Engine::State {
   RequestId next_id = 0;
   StoredPages stored;
   PrefixCache prefixes;
-  RowQueue queue;
   Drafter drafter;
-  std::unique_ptr<ModelDrafter> model_drafter;  // null: none
+  std::unique_ptr<ModelDrafter> model_drafter;  // null: none; ends after the rows
   std::vector<ModelDrafter::Row> model_rows;    // of draft_with_model
+  RowQueue queue;
   std::array<StepInFlight, 2> steps;
   // In the order of their launches; the first one may be in flight between two calls.
   StepInFlight *first_step = &steps[0], *second_step = &steps[1];

@@ -97,8 +97,8 @@ TEST(SpeculationMethods, APredictionIsDraftedAndCounted) {
   EXPECT_GT(got.prediction.drafted, got.prediction.accepted);
   Engine plain = model.engine("off");
   EXPECT_EQ(testing::run_all(plain, {request}).front().error,
-            "a request has a prediction, but the engine has no speculation; it takes one with "
-            "ngram or suffix (--speculate)");
+            "a request has a prediction, but the engine has no speculation; it takes one with any "
+            "method (--speculate)");
 }
 
 TEST(SpeculationMethods, NothingIsDraftedWhereItDoesNotPay) {
