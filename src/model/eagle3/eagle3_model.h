@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 #include "heddle/core/context.h"
 #include "heddle/ops/kv_cache.h"
