@@ -126,6 +126,7 @@ ROOMS = {
         "families": ["config"],
         "source": ["config", "families", "."],
         "weights": ["config"],
+        "eagle3": ["config", "families", "source", "weights", "."],
         "adapters": ["config", "families", "source", "weights", "."],
         "decoder": ["config", "weights", "adapters"],
     },

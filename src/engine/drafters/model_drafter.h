@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "heddle/engine/engine.h"
 #include "heddle/engine/speculation.h"
@@ -16,6 +18,7 @@ namespace heddle {
 ///   drafter.propose(rows);          // before a step, for all rows that draft in it
 ///   ...                             // the step verifies them
 ///   drafter.take(row, num_taken);   // for each row of the step that has drawn
+///   drafter.computed(step);         // after these
 ///
 /// Between the two a row may be parked, paused, end or change its adapters: what a drafter keeps of
 /// a row lies in RowDrafts::state, and it checks that against Sequence::tokens. Nothing of it
@@ -43,6 +46,10 @@ class ModelDrafter {
   /// The row of a step has drawn, and so many of its tokens count (RowStep::num_taken): they are
   /// part of Sequence::tokens. The step is the last one that was collected.
   virtual void take(const RowStep& row, int64_t num_taken) noexcept = 0;
+  /// All rows of the step that was collected last have taken their tokens; those of prompts, too.
+  virtual void computed(const StepSchedule& /*step*/) noexcept {}
+  /// What was noticed when it was loaded: a sentence each.
+  [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
 };
 
 }  // namespace heddle

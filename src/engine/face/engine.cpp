@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <new>
 #include <sstream>
 #include <utility>
@@ -90,6 +91,9 @@ void Engine::State::fill_info() {
     info.notes.push_back("activations is int8: products with " + std::to_string(weights.num_int8) +
                          " of " + std::to_string(weights.num_matrices) +
                          " matrices, those in block formats, round what they read to 8 bits");
+  }
+  if (model_drafter != nullptr) {
+    std::ranges::copy(model_drafter->notes(), std::back_inserter(info.notes));
   }
   if (!drafter.costs().table().empty()) info.notes.push_back(sentence_of(drafter.costs()));
   if (model_drafter != nullptr) model_drafter->describe(info);
@@ -263,6 +267,7 @@ void Engine::State::take_tokens(std::vector<Event>& events) {
       take_tokens_of(row, tokens, events);
     }
   }
+  if (model_drafter != nullptr) model_drafter->computed(step.schedule);
   const auto begin = std::max(last_collected, step.begin);
   last_collected = std::chrono::steady_clock::now();
   const std::chrono::duration<double> seconds = last_collected - begin;

@@ -7,6 +7,7 @@
 #include "heddle/core/error.h"
 
 #include "engine/drafters/draft_model.h"
+#include "engine/drafters/eagle3_drafter.h"
 #include "engine/face/engine_state.h"
 #include "engine/rows/scheduler.h"
 
@@ -18,6 +19,13 @@ constexpr int64_t kMaxDraftedEntries = 4096;
 
 /// Tokens per row that make up for steps that do not overlap.
 constexpr double kOverlapGain = 0.05;
+
+/// Whether what drafts for the row reads hidden states of each step, which the next one writes
+/// over.
+bool reads_hidden_states(const Sequence& sequence) {
+  return sequence.drafts != nullptr && sequence.drafts->method == DraftMethod::kEagle3 &&
+         !sequence.is_paused;
+}
 
 /// How many drafts the row may have: those that are tokens of its longest answer, but for the last,
 /// which is drawn and never computed.
@@ -102,7 +110,16 @@ std::unique_ptr<ModelDrafter> Engine::State::make_model_drafter() {
   const SpeculationOptions& given = options.speculation;
   const std::optional<DraftMethod> method = draft_method_of(given.method);
   if (!method || !has_model(*method)) return nullptr;
-  if (*method == DraftMethod::kModel) return make_draft_model();
+  switch (*method) {
+    case DraftMethod::kEagle3:
+      return std::make_unique<Eagle3Drafter>(
+          runner, given.draft_model,
+          Eagle3Drafter::Limits{.max_batch = options.max_batch,
+                                .max_context = options.max_context,
+                                .page_size = options.page_size});
+    case DraftMethod::kModel: return make_draft_model();
+    default: break;
+  }
   throw_error(ErrorCode::kUnsupported, "speculation is ", given.method,
               ", which this build does not have yet");
 }
@@ -241,12 +258,14 @@ void Engine::State::draft_tokens() noexcept {
 
 /// Whether the next step waits for the tokens of the one in flight: always where that has drafts,
 /// since it is not known yet how many tokens its rows get; and where drafts may follow its tokens.
-/// The two then do not overlap, which is worth it where enough drafts may be right.
+/// The two then do not overlap, which is worth it where enough drafts may be right. Always, too,
+/// where a row's drafts are made of the hidden states of each step.
 bool Engine::State::awaits_drawn() const {
   if (!drafter.is_on()) return false;
   double num_expected = 0, num_rows = 0;
   for (const Sequence& sequence : queue.running()) {
     if (sequence.num_drafts() > 0) return true;
+    if (reads_hidden_states(sequence)) return true;
     num_rows += sequence.decodes() ? 1 : 0;
     if (!may_draft(sequence)) continue;
     if (hooks.draft) return true;

@@ -208,6 +208,12 @@ bool ModelRunner::copy_page(PageId from, PageId to) const noexcept {
   }
 }
 
+void ModelRunner::tap(std::span<const int64_t> layers) {
+  const ScopedDevice on_device(context_.exec().device);
+  room_for("the hidden states that drafts are made of", kStepOptions,
+           [&] { scratch_.tap(context_.exec().device, layers); });
+}
+
 void ModelRunner::give_place(RowValues& row) {
   const ScopedDevice on_device(context_.exec().device);
   values_.give_place(row);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "core/device_graph.h"
@@ -83,6 +84,16 @@ class ModelRunner {
   void reserve_adjustments(int64_t num_entries);
   /// Room for the masks of so many requests, as above.
   void reserve_masks(int64_t num_rows);
+
+  /// Keeps what enters these layers of the model, ascending, of all tokens of a step. Before the
+  /// first step.
+  void tap(std::span<const int64_t> layers);
+  /// [tokens of the step that was launched last, taps * hidden_size]: see DecoderScratch::tapped.
+  [[nodiscard]] TensorView tapped() const { return scratch_.tapped(batch_.num_tokens()); }
+  /// Of any step.
+  [[nodiscard]] int64_t max_step_tokens() const { return largest_step().num_tokens; }
+  /// Makes the workspace of `exec` at least as large. Before the first step.
+  void reserve_workspace_bytes(size_t bytes) { context_.reserve_workspace(bytes); }
 
   /// Gives a row that starts a place for what it collects. Where it throws, nothing has changed.
   void give_place(RowValues& row);

@@ -67,6 +67,7 @@ void Decoder::run_layers(const ExecContext& ctx, const Pass& pass) const {
     const DecoderLayer& layer = step.layer(i);
     const TensorView x =
         i == 0 ? step.first_input(layer.mixer.norm) : step.next_input(layer.mixer.norm);
+    if (!pass.scratch.tapped_layers_.empty()) tap(step, pass.scratch, i);
     std::visit([&](const auto& sites) { mix(step, i, sites, x); }, block_.mixer);
     const TensorView y = step.next_input(layer.mlp.norm);
     std::visit([&](const auto& sites) { mlp(step, i, sites, y); }, block_.mlp);
@@ -78,6 +79,20 @@ void Decoder::run_layers(const ExecContext& ctx, const Pass& pass) const {
   if (num_logit_rows == 0) return;
   const TensorView last = pass.scratch.last_.rows(num_logit_rows);
   heddle::embedding(ctx, last, step.inputs.logit_tokens, step.normed);  // a plain choice of rows
+}
+
+/// Keeps what enters the layer, where DecoderScratch::tap asks for it.
+void Decoder::tap(const DecoderStep& step, const DecoderScratch& scratch, int layer) {
+  const auto found = std::ranges::find(scratch.tapped_layers_, layer);
+  if (found == scratch.tapped_layers_.end()) return;
+  const int64_t width = step.residual.size(1);
+  const int64_t column = (found - scratch.tapped_layers_.begin()) * width;
+  const TensorView to = scratch.tapped(step.num_tokens).narrow(1, column, width);
+  if (to.dtype() != DType::kFloat32) return round_to(step.ctx, to, step.residual);
+  for (int64_t t = 0; t < step.num_tokens; ++t) {  // f32 is of the CPU
+    const float* const from = step.residual.data<float>() + t * step.residual.stride(0);
+    std::copy_n(from, width, to.data<float>() + t * to.stride(0));
+  }
 }
 
 void Decoder::compute_logits(const ExecContext& ctx, const Pass& pass) const {

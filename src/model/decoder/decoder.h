@@ -67,6 +67,7 @@ class Decoder {
   [[nodiscard]] size_t workspace_bytes(Device device, const StepLimits& limits, int max_rank) const;
 
  private:
+  static void tap(const DecoderStep& step, const DecoderScratch& scratch, int layer);
   [[nodiscard]] DecoderStep make_step(const ExecContext& ctx, const Pass& pass) const;
 
   DecoderConfig config_;

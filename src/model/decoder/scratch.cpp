@@ -51,6 +51,13 @@ bool DecoderScratch::reserve_plans(Device device, int max_rank) {
   return true;
 }
 
+void DecoderScratch::tap(Device device, std::span<const int64_t> layers) {
+  const TensorView normed = normed_.view();
+  taps_ = DeviceTensor(device, normed.dtype(),
+                       {limits_.num_tokens, std::ssize(layers) * normed.size(1)});
+  tapped_layers_.assign(layers.begin(), layers.end());
+}
+
 void DecoderScratch::reserve_affines(Device device, const BlockShape& block) {
   if (device.type == DeviceType::kCpu || site_sums_.view()) return;
   int64_t widest = 0;

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 #include "core/device_tensor.h"
 #include "core/staged_arrays.h"
@@ -27,6 +29,13 @@ class DecoderScratch {
   /// When it throws, nothing has changed.
   void reserve_affines(Device device, const BlockShape& block);
 
+  /// From the next step on, keeps what enters these layers, of all tokens; ascending. Once, before
+  /// steps are recorded.
+  void tap(Device device, std::span<const int64_t> layers);
+  /// [num_tokens, taps * hidden_size] of the activations' dtype: the residuals that entered the
+  /// layers of `tap`, side by side, until the next step.
+  [[nodiscard]] TensorView tapped(int64_t num_tokens) const { return taps_.rows(num_tokens); }
+
   /// [num_tokens, hidden_size]: the hidden states of a step's tokens after the last norm, where its
   /// batch wants them, until the next step.
   [[nodiscard]] TensorView hidden(int64_t num_tokens) const { return normed_.rows(num_tokens); }
@@ -42,6 +51,8 @@ class DecoderScratch {
   DeviceTensor gate_, up_;                  // [max_tokens, intermediate_size]
   DeviceTensor cos_, sin_;                  // [num_rotations * max_tokens, rotary_dim / 2]
   DeviceTensor last_;                       // [max_logit_rows, hidden_size]
+  std::vector<int64_t> tapped_layers_;
+  DeviceTensor taps_;  // [max_tokens, taps * hidden_size]; absent: none
 };
 
 }  // namespace heddle::model
