@@ -10,7 +10,7 @@
 
 namespace heddle {
 
-/// What drafts by computing: a smaller model, heads of the model itself, or a layer behind it.
+/// What drafts by computing: a smaller model, heads of the model itself, or a layer after it.
 ///
 ///   drafter.propose(rows);          // before a step, for all rows that draft in it
 ///   ...                             // the step verifies them
@@ -31,6 +31,10 @@ class ModelDrafter {
   [[nodiscard]] virtual DraftSource source() const = 0;
   /// Of what propose computes, measured when the engine starts.
   [[nodiscard]] virtual DraftingCost measured_cost() = 0;
+  /// How many tokens it can draft for the row as things are; 0: none.
+  [[nodiscard]] virtual int64_t max_drafts(const Sequence& /*sequence*/) const {
+    return kMaxRowDrafts;
+  }
   /// Writes RowDrafts::tokens of each row: up to num_drafts tokens, which would follow
   /// Sequence::tokens; none where it cannot. Where it throws, no row has any. No step is in flight.
   virtual void propose(std::span<const Row> rows) = 0;

@@ -6,8 +6,10 @@
 
 #include "heddle/core/error.h"
 
+#include "engine/drafters/medusa_drafter.h"
 #include "engine/face/engine_state.h"
 #include "engine/rows/scheduler.h"
+#include "files/printable.h"
 
 namespace heddle {
 namespace {
@@ -80,8 +82,27 @@ std::unique_ptr<ModelDrafter> Engine::State::make_model_drafter() {
   const SpeculationOptions& given = options.speculation;
   const std::optional<DraftMethod> method = draft_method_of(given.method);
   if (!method || !has_model(*method)) return nullptr;
-  throw_error(ErrorCode::kUnsupported, "speculation is ", given.method,
-              ", which this build does not have yet");
+  switch (*method) {
+    case DraftMethod::kHeads: return make_medusa_drafter();
+    default:
+      throw_error(ErrorCode::kUnsupported, "speculation is ", given.method,
+                  ", which this build does not have yet");
+  }
+}
+
+std::unique_ptr<ModelDrafter> Engine::State::make_medusa_drafter() {
+  const std::string& folder = options.speculation.draft_model;
+  auto heads = std::make_unique<MedusaDrafter>(runner, folder);
+  std::vector<std::string> warnings = heads->warnings();
+  if (!files->names().may_be(heads->base_model())) {
+    warnings.push_back(folder + ": its heads were made for " +
+                       files::printable(heads->base_model()) + ", the model is " + files->path());
+  }
+  for (const std::string& warning : warnings) {
+    HEDDLE_CHECK(!options.strict, warning);
+    if (options.on_warning) options.on_warning(warning);
+  }
+  return heads;
 }
 
 /// The cost of steps of 1, 2, 3, 4, 6, 8, 12, ... tokens, each the shortest of some, of rows that
@@ -138,6 +159,11 @@ void Engine::State::draft(Sequence& sequence, int64_t max_drafts) {
       drafts.key = {.salt = sequence.request.salt, .adapters = adapters.content(sequence)};
     }
     drafter.propose(sequence, max_drafts);
+    if (drafts.is_open) {
+      const int64_t most = model_drafter->max_drafts(sequence);
+      if (most < std::ssize(drafts.tokens)) drafts.tokens.resize(static_cast<size_t>(most));
+      drafts.is_open = most > 0;
+    }
   }
   if (drafts.is_open && sequence.mask != nullptr) {  // what cannot fail needs no model
     std::vector<int32_t> open = std::exchange(drafts.tokens, {});
