@@ -18,11 +18,16 @@ namespace {
 
 constexpr const char* kWeightFile = "/adapter_model.safetensors";
 constexpr const char* kMlxWeightFile = "/adapters.safetensors";
+constexpr const char* kHeadsFile = "/medusa_lm_head.safetensors";
+constexpr const char* kHeadsModelFile = "/model.safetensors";  // of a folder of heads alone
 constexpr const char* kTemplates = "/additional_chat_templates";
 /// The files of an adapter's folder that are read.
 constexpr const char* kFiles[] = {"/adapter_config.json",
                                   kWeightFile,
                                   kMlxWeightFile,
+                                  "/config.json",
+                                  kHeadsFile,
+                                  kHeadsModelFile,
                                   "/tokenizer.json",
                                   "/tokenizer_config.json",
                                   "/added_tokens.json",
@@ -50,7 +55,9 @@ std::vector<std::string> file_paths(const std::string& path) {
 }
 
 bool holds_weights(const std::string& file) {
-  return file.ends_with(kWeightFile) || file.ends_with(kMlxWeightFile);
+  return std::ranges::any_of(
+      std::initializer_list<const char*>{kWeightFile, kMlxWeightFile, kHeadsFile, kHeadsModelFile},
+      [&](const char* name) { return file.ends_with(name); });
 }
 
 /// The file of an adapter's weights: its folder's, or itself.

@@ -212,7 +212,7 @@ AdapterHold AdapterStore::read_facts(const std::string& name, const std::string&
   HEDDLE_CHECK(stamps_of(path) == stamps && (!digest || digest_of(path, bounds) == *digest), path,
                ": has changed while it was read; ask for it again");
   known->found = std::move(stamps);
-  std::vector<std::string> warnings = opened->warnings(files_.config().dims());
+  std::vector<std::string> warnings = warnings_of(*opened);
   if (!names_.may_be(opened->base_model())) {
     warnings.push_back(made_for_another(name, path, opened->base_model()));
   }

@@ -138,6 +138,7 @@ class AdapterStore : public RowQueue::Adapters {
 
   [[nodiscard]] AdapterHold describe(const std::string& path, const files::FolderBounds& bounds,
                                      const model::Adapter& opened) const;
+  [[nodiscard]] std::vector<std::string> warnings_of(const model::Adapter& opened) const;
   [[nodiscard]] RowText text_of(const KnownAdapter& known) const;
   [[nodiscard]] Prepared stage(const std::shared_ptr<const model::Adapter>& opened,
                                AdapterHold known) const;

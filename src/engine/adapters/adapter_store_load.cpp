@@ -26,6 +26,11 @@ std::string config_of(const AdapterContent& content) {
   return found->second;
 }
 
+/// One of heads alone has no tensors of sites.
+bool is_untrained(const AdapterReceipt& receipt) {
+  return receipt.is_zero && receipt.tensors_given > 0;
+}
+
 std::string zero_delta(const std::string& path) {
   return path + ": changes nothing, as before any training: at every site A or B is zero";
 }
@@ -54,6 +59,17 @@ AdapterHold AdapterStore::describe(const std::string& path, const files::FolderB
   return known;
 }
 
+std::vector<std::string> AdapterStore::warnings_of(const model::Adapter& opened) const {
+  std::vector<std::string> all = opened.warnings(files_.config().dims());
+  const bool has_heads_alone = opened.heads() != nullptr && opened.num_tensors().given == 0;
+  if (has_heads_alone && !std::as_const(runner_).adapters().uses_heads()) {
+    all.push_back(opened.path() +
+                  ": has Medusa heads alone, which draft with --speculate heads and do nothing "
+                  "without");
+  }
+  return all;
+}
+
 RowText AdapterStore::text_of(const KnownAdapter& known) const {
   const Lock lock(tokenizers_mutex_);
   return text_of_adapter(text_of_model_, files_, model::FolderText(known.path, known.bounds),
@@ -68,6 +84,7 @@ AdapterStore::Prepared AdapterStore::stage(const std::string& given) const {
   (void)read_settled(path, [&] {
     opened = model::open_adapter(path, files_.config(), bounds);
     opened->load();
+    std::as_const(runner_).adapters().load_heads(*opened);
     known = describe(path, bounds, *opened);
     known->text = text_of(*known);
   });
@@ -96,7 +113,7 @@ AdapterStore::Prepared AdapterStore::stage(const std::shared_ptr<const model::Ad
                    .folder = known->path,
                    .base_model = opened->base_model(),
                    .names_this_model = names_.may_be(opened->base_model()),
-                   .warnings = opened->warnings(files_.config().dims())};
+                   .warnings = warnings_of(*opened)};
   const DeviceAdapters& device = std::as_const(runner_).adapters();
   known->data =
       known->has_host_copies ? device.stage(*opened, take_spare()) : device.prepare(*opened);
@@ -117,7 +134,7 @@ void AdapterStore::check(Prepared& staged) const {
   known.receipt.set(receipt);
   AdapterInfo& info = staged.info;
   info.receipt = strict_ ? receipt->measured() : receipt->facts();
-  if (info.receipt.is_zero) info.warnings.push_back(zero_delta(known.path));
+  if (is_untrained(info.receipt)) info.warnings.push_back(zero_delta(known.path));
   if (std::string odd = odd_norms(known.path, info.receipt); !odd.empty()) {
     info.warnings.push_back(odd);
   }
@@ -175,7 +192,7 @@ bool AdapterStore::drop_a_copy() {
 
 /// Of weights of the folder's adapters.
 void AdapterStore::report_read(const std::string& path, const AdapterReceipt& receipt) const {
-  if (receipt.is_zero) {
+  if (is_untrained(receipt)) {
     check_strict({zero_delta(path)});
     if (on_warning_) on_warning_(zero_delta(path));
   }

@@ -113,6 +113,7 @@ std::unique_ptr<model::Adapter> AdapterTiers::load_found(const KnownAdapter& kno
   auto opened = model::open_adapter(known.path, files_.config(), known.bounds);
   opened->check_fits(files_.config().dims());
   opened->load();
+  std::as_const(runner_).adapters().load_heads(*opened);
   (void)look();
   HEDDLE_CHECK(!digest || digest_of(known.path, known.bounds) == *digest, known.path,
                ": has changed while the request waited; submit it again");

@@ -40,6 +40,10 @@ class ModelDrafter {
   virtual void check_adapter(const KnownAdapter& /*adapter*/) const {}
   /// Of what propose computes, measured when the engine starts.
   [[nodiscard]] virtual DraftingCost measured_cost() = 0;
+  /// How many tokens it can draft for the row as things are; 0: none.
+  [[nodiscard]] virtual int64_t max_drafts(const Sequence& /*sequence*/) const {
+    return kMaxRowDrafts;
+  }
   /// Writes RowDrafts::tokens of each row: up to num_drafts tokens, which would follow
   /// Sequence::tokens; none where it cannot. Where it throws, no row has any. No step is in flight.
   virtual void propose(std::span<const Row> rows) = 0;

@@ -8,8 +8,10 @@
 
 #include "engine/drafters/draft_model.h"
 #include "engine/drafters/eagle3_drafter.h"
+#include "engine/drafters/medusa_drafter.h"
 #include "engine/face/engine_state.h"
 #include "engine/rows/scheduler.h"
+#include "files/printable.h"
 
 namespace heddle {
 namespace {
@@ -107,21 +109,35 @@ std::unique_ptr<ModelDrafter> Engine::State::make_draft_model() {
 
 /// What drafts with a model of its own; null where the method has none.
 std::unique_ptr<ModelDrafter> Engine::State::make_model_drafter() {
-  const SpeculationOptions& given = options.speculation;
-  const std::optional<DraftMethod> method = draft_method_of(given.method);
-  if (!method || !has_model(*method)) return nullptr;
-  switch (*method) {
+  switch (*draft_method_of(options.speculation.method)) {
+    case DraftMethod::kModel: return make_draft_model();
+    case DraftMethod::kHeads: return make_medusa_drafter();
     case DraftMethod::kEagle3:
       return std::make_unique<Eagle3Drafter>(
-          runner, given.draft_model,
+          runner, options.speculation.draft_model,
           Eagle3Drafter::Limits{.max_batch = options.max_batch,
                                 .max_context = options.max_context,
                                 .page_size = options.page_size});
-    case DraftMethod::kModel: return make_draft_model();
-    default: break;
+    case DraftMethod::kOff:
+    case DraftMethod::kNgram:
+    case DraftMethod::kSuffix: break;
   }
-  throw_error(ErrorCode::kUnsupported, "speculation is ", given.method,
-              ", which this build does not have yet");
+  return nullptr;
+}
+
+std::unique_ptr<ModelDrafter> Engine::State::make_medusa_drafter() {
+  const std::string& folder = options.speculation.draft_model;
+  auto heads = std::make_unique<MedusaDrafter>(runner, folder);
+  std::vector<std::string> warnings = heads->warnings();
+  if (!files->names().may_be(heads->base_model())) {
+    warnings.push_back(folder + ": its heads were made for " +
+                       files::printable(heads->base_model()) + ", the model is " + files->path());
+  }
+  for (const std::string& warning : warnings) {
+    HEDDLE_CHECK(!options.strict, warning);
+    if (options.on_warning) options.on_warning(warning);
+  }
+  return heads;
 }
 
 /// The cost of steps of 1, 2, 3, 4, 6, 8, 12, ... tokens, each the shortest of some, of rows that
@@ -178,6 +194,11 @@ void Engine::State::draft(Sequence& sequence, int64_t max_drafts) {
       drafts.key = {.salt = sequence.request.salt, .adapters = adapters.content(sequence)};
     }
     drafter.propose(sequence, max_drafts);
+    if (drafts.is_open) {
+      const int64_t most = model_drafter->max_drafts(sequence);
+      if (most < std::ssize(drafts.tokens)) drafts.tokens.resize(static_cast<size_t>(most));
+      drafts.is_open = most > 0;
+    }
   }
   if (drafts.is_open && sequence.mask != nullptr) {  // what cannot fail needs no model
     std::vector<int32_t> open = std::exchange(drafts.tokens, {});

@@ -90,8 +90,9 @@ void complete_speculation(SpeculationOptions& options, const model::DecoderConfi
   HEDDLE_CHECK(method.has_value(), "speculation is ", files::quote(options.method), ", expected ",
                kDraftMethods);
   const bool drafts_with_model = has_model(*method);
-  HEDDLE_CHECK(!drafts_with_model || !options.draft_model.empty(), "speculation is ",
-               options.method, ", but draft_model (--draft-model) is empty");
+  const bool needs_model = drafts_with_model && *method != DraftMethod::kHeads;
+  HEDDLE_CHECK(!needs_model || !options.draft_model.empty(), "speculation is ", options.method,
+               ", but draft_model (--draft-model) is empty");
   HEDDLE_CHECK(drafts_with_model || options.draft_model.empty(), "draft_model is ",
                files::quote(options.draft_model), ", but speculation is ", options.method,
                "; it takes one with model, heads or eagle3");

@@ -150,6 +150,7 @@ struct Engine::State {
   // Speculation.
   [[nodiscard]] std::unique_ptr<ModelDrafter> make_model_drafter();
   [[nodiscard]] std::unique_ptr<ModelDrafter> make_draft_model();
+  [[nodiscard]] std::unique_ptr<ModelDrafter> make_medusa_drafter();
   [[nodiscard]] StepCosts measured_costs();
   [[nodiscard]] static bool may_draft(const Sequence& sequence);
   void draft(Sequence& sequence, int64_t max_drafts);

@@ -47,6 +47,15 @@ std::optional<DType> DeviceAdapters::rounded_to() const {
   return model_.weights().activations;
 }
 
+/// Null: it has none, or none are used.
+const model::MedusaFiles* DeviceAdapters::used_heads(const model::Adapter& adapter) const {
+  return uses_heads_ ? adapter.heads().get() : nullptr;
+}
+
+void DeviceAdapters::load_heads(const model::Adapter& adapter) const {
+  if (used_heads(adapter) != nullptr) adapter.heads()->load(rounded_to());
+}
+
 AdapterIdentity DeviceAdapters::identify(const model::Adapter& adapter) const {
   const model::AdapterContents contents(adapter, rounded_to(), secret_);
   contents.check_finite();
@@ -58,12 +67,16 @@ AdapterData DeviceAdapters::prepare(const model::Adapter& adapter) const {
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext ctx = context_.loading();
   const model::DecoderWeights& weights = model_.weights();
+  const model::MedusaFiles* const heads = used_heads(adapter);
   return room_for("the adapter", kLessOnDevice, [&] {
     return AdapterData{
         .moving = {{.layers = tables_.layers.prepare(ctx, adapter, affines_of(ctx, adapter)),
                     .vocabulary = model::AdapterVocabularies::make(
                         ctx, adapter, weights.embedding, weights.output, model_.config().tied_head,
                         weights.activations),
+                    .heads = heads == nullptr ? nullptr
+                                              : std::make_shared<const model::MedusaHeads>(
+                                                    ctx, *heads, weights.activations),
                     .arrived = {}}},
         .max_rank = max_rank_of(adapter)};
   });
@@ -77,7 +90,7 @@ std::optional<std::vector<model::PlaceNorms>> DeviceAdapters::measure(
 
 bool DeviceAdapters::can_stage(const model::Adapter& adapter) const {
   return context_.exec().device.type != DeviceType::kCpu && adapter.embedding().is_empty() &&
-         adapter.head().is_empty();
+         adapter.head().is_empty() && used_heads(adapter) == nullptr;
 }
 
 AdapterData DeviceAdapters::stage(const model::Adapter& adapter, AdapterData old) const {
@@ -99,7 +112,9 @@ AdapterData DeviceAdapters::stage(const model::Adapter& adapter, AdapterData old
 }
 
 int64_t DeviceAdapters::num_bytes(const model::Adapter& adapter) const {
+  const model::MedusaFiles* const heads = used_heads(adapter);
   return tables_.layers.num_bytes(adapter) + model::affine_bytes(adapter) +
+         (heads == nullptr ? 0 : model::medusa_bytes(*heads, rounded_to())) +
          model::vocabulary_bytes(adapter, model_.config().tied_head, rounded_to());
 }
 
@@ -112,8 +127,10 @@ std::string_view DeviceAdapters::runs_alone(const model::Adapter& adapter) const
 void DeviceAdapters::begin_move(AdapterData& adapter) {
   const ScopedDevice on_device(context_.exec().device);
   const ExecContext ctx = context_.moving();
-  AdapterData::Moving moving{
-      .layers = {}, .vocabulary = {}, .arrived = std::make_shared<DeviceEvent>(ctx.device)};
+  AdapterData::Moving moving{.layers = {},
+                             .vocabulary = {},
+                             .heads = {},
+                             .arrived = std::make_shared<DeviceEvent>(ctx.device)};
   // Memory that was freed in the order of the steps may be reused after them.
   steps_so_far_.record(context_.exec());
   steps_so_far_.hold(ctx);
@@ -128,8 +145,11 @@ void DeviceAdapters::begin_move(AdapterData& adapter) {
 void DeviceAdapters::add(AdapterData& adapter) {
   auto slot = std::make_shared<int32_t>(kNoAdapter);
   tables_.vocabularies.reserve();
+  heads_.reserve(heads_.size() + 1);  // as above
   *slot = tables_.layers.add(context_.exec(), std::move(adapter.moving->layers));
   tables_.vocabularies.put(*slot, std::move(adapter.moving->vocabulary));
+  if (static_cast<size_t>(*slot) == heads_.size()) heads_.emplace_back();
+  heads_[static_cast<size_t>(*slot)] = std::move(adapter.moving->heads);
   adapter.moving.reset();
   adapter.slot = std::move(slot);
 }
@@ -138,6 +158,7 @@ void DeviceAdapters::remove(AdapterData& adapter) noexcept {
   const ScopedDevice on_device(context_.exec().device);
   tables_.layers.remove(context_.exec(), *adapter.slot);
   tables_.vocabularies.put(*adapter.slot, {});
+  heads_[static_cast<size_t>(*adapter.slot)] = nullptr;
   adapter.slot = nullptr;
   adapter.forget_digest_if_stored();
 }

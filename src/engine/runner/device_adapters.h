@@ -14,6 +14,7 @@
 #include "core/digest.h"
 #include "engine/runner/loaded_receipt.h"
 #include "model/adapters/lora_tables.h"
+#include "model/adapters/medusa/medusa_heads.h"
 #include "model/decoder/decoder.h"
 
 namespace heddle {
@@ -45,6 +46,7 @@ struct AdapterData {
   struct Moving {
     model::LoraTables::Prepared layers;
     model::AdapterVocabularies::Tables vocabulary;
+    std::shared_ptr<const model::MedusaHeads> heads{};  // null: it has none, or none are used
     std::shared_ptr<DeviceEvent> arrived{};  // of the copy in flight; null: it is complete
   };
 
@@ -83,14 +85,28 @@ class DeviceAdapters {
   void set_secret(std::span<const std::byte> secret) { secret_ = secret; }
   [[nodiscard]] std::span<const std::byte> secret() const { return secret_; }
 
+  /// Heads of adapters draft: they come with those that are read from here on. Before there are
+  /// adapters.
+  void use_heads() { uses_heads_ = true; }
+  [[nodiscard]] bool uses_heads() const { return uses_heads_; }
+  /// Those of an adapter that is resident; null: it has none.
+  [[nodiscard]] const model::MedusaHeads* heads(int32_t slot) const {
+    const auto i = static_cast<size_t>(slot);
+    return slot < 0 || i >= heads_.size() ? nullptr : heads_[i].get();
+  }
+
   // In any thread, concurrently with steps; the adapter fits the model.
+
+  /// Reads the values of its heads, where they are used.
+  void load_heads(const model::Adapter& adapter) const;
 
   /// Looks at all values; Error(kInvalidArgument) where one is not finite.
   [[nodiscard]] AdapterIdentity identify(const model::Adapter& adapter) const;
   // The identity of what these give is still to be set:
   /// Copies the adapter to the device and waits for that.
   [[nodiscard]] AdapterData prepare(const model::Adapter& adapter) const;
-  /// Whether the adapter can be staged: on a GPU, without an embedding and a head of its own.
+  /// Whether the adapter can be staged: on a GPU, without an embedding, a head and Medusa heads of
+  /// its own.
   [[nodiscard]] bool can_stage(const model::Adapter& adapter) const;
   /// The norms of a loaded adapter's receipt; absent where `stop` became true meanwhile.
   [[nodiscard]] std::optional<std::vector<model::PlaceNorms>> measure(
@@ -118,6 +134,7 @@ class DeviceAdapters {
   [[nodiscard]] std::vector<model::SliceAffine> affines_of(const ExecContext& ctx,
                                                            const model::Adapter& adapter) const;
   [[nodiscard]] std::optional<DType> rounded_to() const;
+  [[nodiscard]] const model::MedusaFiles* used_heads(const model::Adapter& adapter) const;
 
   const EngineContext& context_;
   const model::Decoder& model_;
@@ -126,6 +143,8 @@ class DeviceAdapters {
   DevicePool memory_;         // of those that were moved
   DeviceEvent steps_so_far_;  // when the last move was begun
   model::LoadedAdapters tables_;
+  bool uses_heads_ = false;
+  std::vector<std::shared_ptr<const model::MedusaHeads>> heads_;  // [slot]
 };
 
 }  // namespace heddle

@@ -157,7 +157,7 @@ void ModelRunner::add_adapter(AdapterData& adapter) {
 /// Makes room for steps with the adapter.
 void ModelRunner::reserve_for(const AdapterData& adapter) {
   const Device device = context_.exec().device;
-  const auto& [layers, vocabulary, arrived] = *adapter.moving;
+  const auto& [layers, vocabulary, heads, arrived] = *adapter.moving;
   const model::VocabularyTable* const head = vocabulary.head.get();
   if (head != nullptr && head->num_tokens() > logits_.view().size(1)) {
     logits_ =
@@ -195,6 +195,11 @@ void ModelRunner::reserve_masks(int64_t num_rows) {
   const ScopedDevice on_device(context_.exec().device);
   sampler_.reserve_masks(context_.exec().device, num_rows + limits_.max_drafts,
                          logits_.view().size(1));
+}
+
+void ModelRunner::reserve_workspace_bytes(size_t num_bytes) {
+  const ScopedDevice on_device(context_.exec().device);
+  context_.reserve_workspace(num_bytes);
 }
 
 bool ModelRunner::copy_page(PageId from, PageId to) const noexcept {
@@ -296,6 +301,7 @@ StepHandle ModelRunner::launch(const StepSchedule& step) {
                                   .logits = logits(),
                                   .lora_seconds = &lora_seconds_};
   if (overlaps()) clock_.begin(ctx);
+  ++num_launched_;
   if (is_recorded) {
     compute_recorded(pass, has_vocabularies(step));
   } else {
@@ -312,7 +318,7 @@ StepHandle ModelRunner::launch(const StepSchedule& step) {
     cache.num_pending += static_cast<int32_t>(row.num_logits);
     cache.drawn_at = static_cast<int32_t>(row.logits_begin + row.num_logits - 1);
   }
-  return {&step};
+  return {&step, num_launched_};
 }
 
 void ModelRunner::embed(const model::Decoder::Pass& pass) {
@@ -374,6 +380,7 @@ StepTokens ModelRunner::collect(const StepHandle& handle) {
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
   wait_seconds_ += waited.count();
   clock_.count();
+  last_collected_ = handle.number;
   context_.check();
   for (const RowStep& row : step.rows) {
     if (row.is_alive()) row.sequence->cache.num_pending -= static_cast<int32_t>(row.num_logits);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <span>
@@ -26,6 +27,7 @@ namespace heddle {
 /// is, except for StepSchedule::forget.
 struct StepHandle {
   const StepSchedule* schedule;
+  uint64_t number = 0;  // counted from 1
 };
 
 /// A model with all memory that its steps need: activations, KV cache, logits, threads. A step
@@ -92,8 +94,6 @@ class ModelRunner {
   [[nodiscard]] TensorView tapped() const { return scratch_.tapped(batch_.num_tokens()); }
   /// Of any step.
   [[nodiscard]] int64_t max_step_tokens() const { return largest_step().num_tokens; }
-  /// Makes the workspace of `exec` at least as large. Before the first step.
-  void reserve_workspace_bytes(size_t bytes) { context_.reserve_workspace(bytes); }
 
   /// Gives a row that starts a place for what it collects. Where it throws, nothing has changed.
   void give_place(RowValues& row);
@@ -118,6 +118,20 @@ class ModelRunner {
   /// A copy of all logits of the last step, in the order of the schedule, each row with num_logits
   /// of its slot.
   [[nodiscard]] std::vector<float> copy_logits() const;
+
+  // For what drafts while no step is in flight:
+
+  /// The step whose hidden states there are, and the one that was collected last.
+  [[nodiscard]] uint64_t last_launched() const { return num_launched_; }
+  [[nodiscard]] uint64_t last_collected() const { return last_collected_; }
+  /// [any, hidden_size]: what the model's head read in the step that was launched last, by rows of
+  /// its logits.
+  [[nodiscard]] const TensorView& logit_hidden() const { return scratch_.logit_hidden(); }
+  /// [max_batch + max_drafts and more, the widest vocabulary] f32: room, in which the logits of the
+  /// last step lie.
+  [[nodiscard]] const TensorView& logits_room() const { return logits_.view(); }
+  /// Makes the workspace of `exec` at least as large. Graphs keep the one that they have.
+  void reserve_workspace_bytes(size_t num_bytes);
 
  private:
   [[nodiscard]] bool is_on_gpu() const { return context_.exec().device.type != DeviceType::kCpu; }
@@ -150,6 +164,7 @@ class ModelRunner {
   StepGraphs graphs_;
   StepClock clock_;
   double lora_seconds_ = 0, wait_seconds_ = 0;
+  uint64_t num_launched_ = 0, last_collected_ = 0;
 };
 
 }  // namespace heddle

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -80,6 +81,7 @@ struct TensorCounts {
   int64_t given = 0, applied = 0;
 };
 
+class MedusaFiles;
 class Adapter;
 /// Whether a loaded adapter changes no value of the model: its sums are zero, and it has nothing in
 /// place of what the model has. Of DoRA, which has, that is not known.
@@ -114,6 +116,11 @@ class Adapter {
 
   [[nodiscard]] TensorCounts num_tensors() const { return num_tensors_; }
 
+  /// Medusa heads of its folder, which draft for its rows and change nothing else; null: none. They
+  /// have values after MedusaFiles::load.
+  [[nodiscard]] const std::shared_ptr<MedusaFiles>& heads() const { return heads_; }
+  void set_heads(std::shared_ptr<MedusaFiles> heads) { heads_ = std::move(heads); }
+
   /// aLoRA: the adapter acts on linear layers from where these last begin in a prompt, and not at
   /// all where they do not come up. Empty: on every token.
   [[nodiscard]] const std::vector<int32_t>& invocation_tokens() const { return invocation_tokens_; }
@@ -139,6 +146,7 @@ class Adapter {
   StoredValues score_, score_bias_;
   std::vector<int32_t> invocation_tokens_;
   TensorCounts num_tensors_;
+  std::shared_ptr<MedusaFiles> heads_;
 };
 
 }  // namespace heddle::model

@@ -18,15 +18,6 @@ namespace heddle::model {
 namespace {
 
 constexpr int64_t kColumnsPerTask = 8192;
-constexpr int64_t kRoundedRows = 128;  // of a weight that are rounded at a time
-
-WeightType weight_type(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16: return WeightType::kF16;
-    case DType::kBFloat16: return WeightType::kBF16;
-    default: return WeightType::kF32;
-  }
-}
 
 bool on_gpu(const ExecContext& ctx) { return ctx.device.type != DeviceType::kCpu; }
 
@@ -36,7 +27,8 @@ VocabularyTable::VocabularyTable(const ExecContext& ctx, const VocabularyPart& p
                                  const Matrix& base, Use use, DType activations)
     : weight_(base) {
   if (part.weight.is_present() && !has_rows(ctx, base, part.weight)) {
-    take_weight(ctx, part.weight, activations);
+    own_ = own_matrix(ctx, part.weight, activations);
+    weight_ = own_.matrix;
   }
   if (!part.token_ids.empty()) take_rows(ctx, part);
   if (!part.pair) return;
@@ -47,35 +39,6 @@ VocabularyTable::VocabularyTable(const ExecContext& ctx, const VocabularyPart& p
   } else {
     take_head_pair(ctx, *part.pair, activations);
   }
-}
-
-void VocabularyTable::take_weight(const ExecContext& ctx, const StoredValues& stored,
-                                  DType activations) {
-  if (!on_gpu(ctx)) {
-    const WeightType type = weight_type(stored.dtype);
-    const size_t size = packed_bytes(type, stored.rows, stored.columns);
-    memory_ = allocate_zeroed(ctx.device, size, HostPages::kHuge);
-    pack_rows(ctx, {memory_.get(), size}, type, stored.rows, stored.columns, 0, stored.rows,
-              stored.bytes());
-    weight_ = Matrix(PackedWeight{type, stored.rows, stored.columns, memory_.get()});
-    return;
-  }
-  const size_t row_bytes = static_cast<size_t>(stored.columns) * size_of(activations);
-  memory_ = allocate_zeroed(ctx.device, static_cast<size_t>(stored.rows) * row_bytes);
-  dispatch_dtype<half, bfloat16>(activations, "an adapter", [&]<class T>() {
-    std::vector<T> rounded;
-    for (int64_t first = 0; first < stored.rows; first += kRoundedRows) {
-      rounded.clear();
-      const int64_t count = std::min(kRoundedRows, stored.rows - first);
-      for (const float value : stored.narrow(first, count).floats()) {
-        rounded.push_back(from_float<T>(value));
-      }
-      copy_from_host(ctx, memory_.get() + static_cast<size_t>(first) * row_bytes,
-                     std::as_bytes(std::span(rounded)));
-    }
-  });
-  weight_ = Matrix(
-      ConstTensorView(memory_.get(), activations, ctx.device, {stored.rows, stored.columns}));
 }
 
 /// In the order of the ids, of which the last row counts where one is given twice.
@@ -225,11 +188,7 @@ int64_t vocabulary_bytes(const Adapter& adapter, bool tied_head, std::optional<D
   for (const VocabularyPart* part : {&adapter.embedding(), &adapter.head()}) {
     const bool is_head = part == &adapter.head();
     const StoredValues& weight = part->weight;
-    if (weight.is_present()) {
-      bytes += rounded_to ? weight.num_elements() * static_cast<int64_t>(size_of(*rounded_to))
-                          : static_cast<int64_t>(packed_bytes(weight_type(weight.dtype),
-                                                              weight.rows, weight.columns));
-    }
+    if (weight.is_present()) bytes += own_matrix_bytes(weight, rounded_to);
     if (part->pair) {
       const LowRank& pair = *part->pair;
       // Both halves, factor and bias of each output, and where these lie.

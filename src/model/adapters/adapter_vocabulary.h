@@ -13,6 +13,7 @@
 #include "core/device_bytes.h"
 #include "core/device_tensor.h"
 #include "model/adapters/adapter.h"
+#include "model/adapters/own_matrix.h"
 #include "model/weights/matrix.h"
 
 namespace heddle::model {
@@ -31,7 +32,7 @@ class VocabularyTable {
 
   [[nodiscard]] int64_t num_tokens() const { return weight_.out_features; }
   /// Whether its rows are made of a weight of its own, else of the base model's.
-  [[nodiscard]] bool has_weight() const { return memory_ != nullptr; }
+  [[nodiscard]] bool has_weight() const { return own_.memory != nullptr; }
   [[nodiscard]] const Matrix& weight() const { return weight_; }
   /// y [num_tokens, hidden_size] f32 holds the weight's rows of the tokens, and becomes the
   /// adapter's. token_ids [num_tokens] i32.
@@ -53,7 +54,6 @@ class VocabularyTable {
   [[nodiscard]] size_t workspace_bytes(Device device, int64_t num_rows) const;
 
  private:
-  void take_weight(const ExecContext& ctx, const StoredValues& stored, DType activations);
   void take_rows(const ExecContext& ctx, const VocabularyPart& part);
   void take_embedding_pair(const ExecContext& ctx, const LowRank& pair);
   void take_head_pair(const ExecContext& ctx, const LowRank& pair, DType activations);
@@ -63,8 +63,8 @@ class VocabularyTable {
   void add_delta_on_gpu(const ExecContext& ctx, const TensorView& logits, const ConstTensorView& x,
                         float scale, const ConstTensorView& slots) const;
 
-  DeviceBytes memory_;  // of a weight of its own
-  Matrix weight_;       // [num_tokens, hidden_size]
+  OwnMatrix own_;  // a weight of its own
+  Matrix weight_;  // [num_tokens, hidden_size]
   DeviceTensor own_ids_,
       own_rows_;      // [n] i32 ascending, [n, hidden_size]: in place of the weight's
   int64_t rank_ = 0;  // 0: no low-rank sum

@@ -9,8 +9,9 @@
 
 namespace heddle::model {
 
-/// Opens a folder that PEFT saved, or a GGUF file of llama.cpp's conversion, for a model. Its files
-/// lie within the bounds. The values exist after Adapter::load.
+/// Opens a folder that PEFT saved, one of Medusa heads, or both in one, or a GGUF file of
+/// llama.cpp's conversion, for a model. Its files lie within the bounds. The values exist after
+/// Adapter::load, those of heads after MedusaFiles::load.
 [[nodiscard]] std::unique_ptr<Adapter> open_adapter(const std::string& path,
                                                     const DecoderConfig& config,
                                                     const files::FolderBounds& bounds = {});

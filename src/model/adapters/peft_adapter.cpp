@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <sstream>
 #include <tuple>
@@ -14,6 +15,7 @@
 #include "files/printable.h"
 #include "model/adapters/kinds/kinds.h"
 #include "model/adapters/kinds/peft_names.h"
+#include "model/adapters/medusa/medusa_files.h"
 
 namespace heddle::model {
 namespace {
@@ -67,12 +69,14 @@ bool has_same_values(const files::SafetensorsFile& file, const files::Safetensor
 /// The tensors of an adapter by their places.
 class TensorSorter {
  public:
-  TensorSorter(const files::SafetensorsFile& file, AdapterConfig& config)
-      : file_(file), config_(config) {}
+  TensorSorter(const files::SafetensorsFile& file, AdapterConfig& config, bool has_heads)
+      : file_(file), config_(config), has_heads_(has_heads) {}
 
   /// The decoder of the configuration becomes where it lies in the names of the tensors.
   AdapterTensors sort() {
     for (const files::SafetensorsTensor& tensor : file_.tensors()) {
+      if (has_heads_ && is_medusa_name(tensor.name)) continue;
+      ++sorted_.num_given;
       if (const auto part = parse_shared_name(tensor.name, config_.method)) {
         put(sorted_.shared, *part, tensor);
       } else {
@@ -125,6 +129,7 @@ class TensorSorter {
 
   const files::SafetensorsFile& file_;
   AdapterConfig& config_;
+  bool has_heads_;
   AdapterTensors sorted_;
   std::string adapter_;  // its name, where tensors have it
 };
@@ -224,7 +229,7 @@ PeftAdapter::PeftAdapter(const std::string& folder, const files::FolderBounds& b
     : Adapter(folder),
       config_(read_config(folder, bounds)),
       tensors_(files::open_within(tensor_file(folder, config_.method), bounds)) {
-  read_tensors(dims);
+  read_tensors(dims, has_medusa_tensors(folder, bounds));
 }
 
 PeftAdapter::PeftAdapter(std::string_view config_json, std::span<const std::byte> safetensors,
@@ -232,7 +237,7 @@ PeftAdapter::PeftAdapter(std::string_view config_json, std::span<const std::byte
     : Adapter(name),
       config_(parse_adapter_config(config_json, name + kConfigFile)),
       tensors_(safetensors, name + kTensorFile) {
-  read_tensors(dims);
+  read_tensors(dims, false);
   made_.make(path());
 }
 
@@ -241,8 +246,9 @@ void PeftAdapter::load() {
   made_.make(path());
 }
 
-void PeftAdapter::read_tensors(const ModelDims* dims) {
-  const AdapterTensors tensors = TensorSorter(tensors_, config_).sort();
+/// has_heads: tensors of Medusa heads are no part of the adapter.
+void PeftAdapter::read_tensors(const ModelDims* dims, bool has_heads) {
+  const AdapterTensors tensors = TensorSorter(tensors_, config_, has_heads).sort();
   AdapterSource source{tensors_, config_, tensors.shared, dims, made_};
   if (config_.method == AdapterMethod::kVera) source.vera = vera_projections(source);
   const auto part = [&](Kind kind, bool is_saved, const std::vector<int32_t>& token_ids) {
@@ -251,7 +257,7 @@ void PeftAdapter::read_tensors(const ModelDims* dims) {
     const PlaceTensors of_place = found == tensors.places.end() ? PlaceTensors{} : found->second;
     return read_part({source, place, of_place}, is_saved, token_ids);
   };
-  num_tensors_ = {std::ssize(tensors_.tensors()), tensors.shared.num_applied()};
+  num_tensors_ = {tensors.num_given, tensors.shared.num_applied()};
   for (const auto& [place, of_place] : tensors.places) {
     num_tensors_.applied += of_place.num_applied();
   }
@@ -329,6 +335,7 @@ std::vector<std::string> PeftAdapter::missing_modules(const ModelDims& dims) con
 
 std::vector<std::string> PeftAdapter::warnings(const ModelDims& dims) const {
   std::vector<std::string> all = config_.warnings;
+  if (heads() != nullptr) std::ranges::copy(heads()->warnings(), std::back_inserter(all));
   const std::vector<std::string> missing = missing_modules(dims);
   if (missing.empty()) return all;
   std::ostringstream text;

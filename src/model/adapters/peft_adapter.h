@@ -46,7 +46,7 @@ class PeftAdapter : public Adapter {
   [[nodiscard]] std::vector<std::string> warnings(const ModelDims& dims) const override;
 
  private:
-  void read_tensors(const ModelDims* dims);
+  void read_tensors(const ModelDims* dims, bool has_heads);
   [[nodiscard]] std::vector<std::string> missing_modules(const ModelDims& dims) const;
 
   AdapterConfig config_;

@@ -39,6 +39,9 @@ class DecoderScratch {
   /// [num_tokens, hidden_size]: the hidden states of a step's tokens after the last norm, where its
   /// batch wants them, until the next step.
   [[nodiscard]] TensorView hidden(int64_t num_tokens) const { return normed_.rows(num_tokens); }
+  /// [max_logit_rows, hidden_size]: of these the ones that the logits are made of, in their order,
+  /// until the next step.
+  [[nodiscard]] const TensorView& logit_hidden() const { return last_.view(); }
 
  private:
   friend class Decoder;

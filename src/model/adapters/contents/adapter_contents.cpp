@@ -65,7 +65,7 @@ void AdapterContents::Tensor::read(std::span<const std::byte> secret) {
 void AdapterContents::check_finite() const {
   for (const Tensor& tensor : tensors_) {
     if (tensor.not_finite < 0) continue;
-    refuse_value(adapter_, tensor.values, tensor.not_finite, tensor.rounded_to);
+    refuse_value(adapter_.path(), tensor.values, tensor.not_finite, tensor.rounded_to);
   }
 }
 

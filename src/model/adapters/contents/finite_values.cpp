@@ -84,7 +84,7 @@ int64_t find_not_finite(DType dtype, std::span<const std::byte> values,
   return at;
 }
 
-void refuse_value(const Adapter& adapter, const StoredValues& values, int64_t at,
+void refuse_value(const std::string& path, const StoredValues& values, int64_t at,
                   std::optional<DType> rounded_to) {
   float number = 0;
   dispatch_dtype<float, half, bfloat16>(values.dtype, "an adapter", [&]<class T>() {
@@ -93,13 +93,13 @@ void refuse_value(const Adapter& adapter, const StoredValues& values, int64_t at
     number = to_float(value);
   });
   if (std::isfinite(number)) {
-    throw_error(ErrorCode::kInvalidArgument, adapter.path(), ": tensor ", files::quote(values.name),
-                " has ", number, " at [", at / values.columns, ", ", at % values.columns,
+    throw_error(ErrorCode::kInvalidArgument, path, ": tensor ", files::quote(values.name), " has ",
+                number, " at [", at / values.columns, ", ", at % values.columns,
                 "], which is out of range for ", *rounded_to,
                 ", the type that the GPU computes in");
   }
-  throw_error(ErrorCode::kInvalidArgument, adapter.path(), ": tensor ", files::quote(values.name),
-              " has ", std::isnan(number) ? "NaN" : "infinity", " at [", at / values.columns, ", ",
+  throw_error(ErrorCode::kInvalidArgument, path, ": tensor ", files::quote(values.name), " has ",
+              std::isnan(number) ? "NaN" : "infinity", " at [", at / values.columns, ", ",
               at % values.columns, "]; a training that diverged leaves such values");
 }
 

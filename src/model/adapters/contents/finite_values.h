@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 
 #include "model/adapters/adapter.h"
 
@@ -12,8 +13,8 @@ namespace heddle::model {
 [[nodiscard]] int64_t find_not_finite(DType dtype, std::span<const std::byte> values,
                                       std::optional<DType> rounded_to);
 
-/// Error(kInvalidArgument) that names a value that find_not_finite has found.
-[[noreturn]] void refuse_value(const Adapter& adapter, const StoredValues& values, int64_t at,
+/// Error(kInvalidArgument) that names a value of a file that find_not_finite has found.
+[[noreturn]] void refuse_value(const std::string& path, const StoredValues& values, int64_t at,
                                std::optional<DType> rounded_to);
 
 }  // namespace heddle::model

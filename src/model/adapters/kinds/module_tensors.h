@@ -35,7 +35,8 @@ class PlaceTensors {
 /// What an adapter's file has.
 struct AdapterTensors {
   std::map<AdapterPlace, PlaceTensors> places;
-  PlaceTensors shared;  // of all places: projections of VeRA and RandLoRA
+  PlaceTensors shared;    // of all places: projections of VeRA and RandLoRA
+  int64_t num_given = 0;  // all of them, copies too
 };
 
 /// Matrices of VeRA that all modules share: A [r, in] and B [out, r] of the widest ones.
