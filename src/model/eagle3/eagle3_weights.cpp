@@ -146,9 +146,9 @@ class Loader {
       return Matrix(PackedWeight{type, out, in, place.data()});
     }
     if (dtype != weights_.activations) {
-      weights_.rounded_to_gpu.push_back(
+      weights_.rounded.push_back(
           tensor_of(ctx_, floats_of(tensor), {out, in}, weights_.activations));
-      return Matrix(ConstTensorView(weights_.rounded_to_gpu.back().view()));
+      return Matrix(ConstTensorView(weights_.rounded.back().view()));
     }
     const std::vector<std::byte> stored = bytes_of(tensor);
     const std::span<std::byte> place = make_place(stored.size());

@@ -23,9 +23,9 @@ struct Eagle3Weights {
   Matrix embedding;  // [vocab_size, hidden_size]; absent: the target's
   bool has_embedding = false;
   DeviceTensor embedding_norm, hidden_norm, mlp_norm, output_norm;
-  DeviceTensor target_ids;                   // [draft_vocab_size] i32: the target's token of each
-  std::vector<DeviceBytes> buffers;          // what the matrices point into
-  std::vector<DeviceTensor> rounded_to_gpu;  // that were stored in another dtype: so do they
+  DeviceTensor target_ids;            // [draft_vocab_size] i32: the target's token of each
+  std::vector<DeviceBytes> buffers;   // what the matrices point into
+  std::vector<DeviceTensor> rounded;  // on a GPU: those that the file has in another dtype
 };
 
 /// Loads model.safetensors of the folder to the context's device. Throws Error, one sentence that
