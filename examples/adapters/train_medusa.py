@@ -23,7 +23,7 @@ import tasks
 
 HERE = pathlib.Path(__file__).parent
 NONE = -100  # the answer has ended before
-OTHERS = 4096  # tokens, besides those of answers, that a batch is told apart from
+OTHERS = 4096  # tokens, besides those of answers, of which a batch knows that they are wrong
 
 
 def encode(tokenizer, prompt):

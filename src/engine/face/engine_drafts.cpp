@@ -12,6 +12,7 @@
 #include "engine/face/engine_state.h"
 #include "engine/rows/scheduler.h"
 #include "files/printable.h"
+#include "model/adapters/open_adapter.h"
 
 namespace heddle {
 namespace {
@@ -126,7 +127,7 @@ std::unique_ptr<ModelDrafter> Engine::State::make_model_drafter() {
 }
 
 std::unique_ptr<ModelDrafter> Engine::State::make_medusa_drafter() {
-  const std::string& folder = options.speculation.draft_model;
+  const std::string folder = model::find_adapter_path(options.speculation.draft_model);
   auto heads = std::make_unique<MedusaDrafter>(runner, folder);
   std::vector<std::string> warnings = heads->warnings();
   if (!files->names().may_be(heads->base_model())) {
