@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <span>
+#include <sstream>
 #include <utility>
 
 #include "heddle/core/error.h"
@@ -111,9 +112,12 @@ void DraftModel::describe(ModelInfo& info) const {
     info.warnings.push_back(files_->settings_path() + ": " + setting +
                             " is a setting that heddle does not know");
   }
-  info.notes.push_back(path + " drafts, with " + std::to_string(kv_bytes()) +
-                       " bytes for keys and values of rows of up to " +
-                       std::to_string(limits_.max_context) + " tokens");
+  std::ostringstream note;
+  note.precision(3);
+  note << path << " drafts, with " << kv_bytes() << " bytes for keys and values of rows of up to "
+       << limits_.max_context << " tokens";
+  if (cost_.each > 0) note << ": a draft takes " << 1e3 * cost_.each << " ms";
+  info.notes.push_back(note.str());
 }
 
 /// A row's mirror, brought up to the row's tokens; nothing where it cannot draft.
@@ -326,7 +330,8 @@ DraftingCost DraftModel::measured_cost() {
     return seconds;
   };
   const double one = shortest(1);
-  return {.begin = std::max(shortest(2) - one, 0.0), .each = one};
+  cost_ = {.begin = std::max(shortest(2) - one, 0.0), .each = one};
+  return cost_;
 }
 
 }  // namespace heddle

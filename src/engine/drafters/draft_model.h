@@ -87,6 +87,7 @@ class DraftModel final : public ModelDrafter {
   std::vector<Work> work_;        // of this proposal
   std::array<StepSchedule, 2> steps_;
   std::optional<InFlight> in_flight_;
+  DraftingCost cost_{};  // as it was measured
   int64_t num_proposals_ = 0;
   bool has_failed_ = false;  // nothing is drafted any more
 };

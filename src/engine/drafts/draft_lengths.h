@@ -14,10 +14,11 @@ struct DraftOffer {
   int num_offered = 0;
   int num_certain = 0;     // the first ones of these, which cannot fail
   double accept_rate = 0;  // of each other one, where those before it are accepted: 0 to 1
+  bool is_made = false;    // its drafts are there, and cost nothing but the step
 };
 
-/// What making drafts costs besides the step that verifies them: `begin` once where any row
-/// drafts, and `each` for every place of the row with the most drafts, as all rows of a place are
+/// What making drafts costs besides the step that verifies them: `begin` once where any are made,
+/// and `each` for every place of the row for which the most are, as all rows of a place are
 /// drafted together.
 struct DraftingCost {
   double begin = 0, each = 0;  // seconds
@@ -56,12 +57,13 @@ struct DraftLengths {
 /// most expected tokens per second,
 ///   sum over rows of (1 + g[i, 1] + ... + g[i, k[i]])
 ///     / (costs.seconds(rows.size() + num_other_tokens + sum of k[i]) + drafting)
-///   drafting = 0 where all k[i] are 0, else drafting.begin + max of k[i] drafting.each
+///   drafting = 0 where k[i] is 0 for all rows whose drafts are not made yet, else
+///              drafting.begin + max of k[i] of these drafting.each
 ///   g[i, j] = 1 for j <= num_certain, else g[i, j - 1] accept_rate, with g[i, 0] = 1
 /// of all with k[i] <= num_offered and a sum of at most max_drafts. Of several that are as good it
 /// takes one with the fewest drafts; of rows whose next drafts are as likely the first gets one
 /// more. Rates are clamped to [0, 1], where NaN is 0. Takes time in proportion to max_drafts, times
-/// log(rows.size()).
+/// log(rows.size()), and once more for each draft of a row that is still to be made at a cost.
 void choose_draft_lengths(DraftLengths& lengths, const StepCosts& costs);
 
 }  // namespace heddle

@@ -141,6 +141,7 @@ void Drafter::fit(Sequences& running, int64_t num_prompt_tokens) {
     offering_.push_back(&drafts);
     lengths_.rows.push_back(
         drafts.acceptance.offer(static_cast<int>(num_drafts), static_cast<int>(num_certain)));
+    lengths_.rows.back().is_made = !drafts.is_open;
   }
   if (offering_.empty()) return;
   lengths_.num_other_tokens = num_others;

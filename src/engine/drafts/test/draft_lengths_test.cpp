@@ -29,8 +29,9 @@ std::vector<int> choose(std::vector<DraftOffer> rows, const StepCosts& costs,
 
 /// The formula of the header.
 double ratio_of(const std::vector<DraftOffer>& rows, const std::vector<int>& drafts,
-                int64_t num_other_tokens, const StepCosts& costs) {
+                int64_t num_other_tokens, const StepCosts& costs, DraftingCost drafting = {}) {
   double expected = 0;
+  int longest = 0;
   int64_t num_tokens = num_other_tokens;
   for (size_t i = 0; i < rows.size(); ++i) {
     double gain = 1;
@@ -40,14 +41,34 @@ double ratio_of(const std::vector<DraftOffer>& rows, const std::vector<int>& dra
       expected += gain;
     }
     num_tokens += 1 + drafts[i];
+    if (!rows[i].is_made) longest = std::max(longest, drafts[i]);
   }
-  return expected / costs.seconds(num_tokens);
+  const double making = longest == 0 ? 0 : drafting.begin + longest * drafting.each;
+  return expected / (costs.seconds(num_tokens) + making);
 }
 
 TEST(DraftLengths, AreAllThatIsOfferedWhereTokensCostNothing) {
   EXPECT_EQ(choose({{.num_offered = 8, .accept_rate = 0.3}, {.num_offered = 3, .accept_rate = 0.9}},
                    free_to_16()),
             (std::vector<int>{8, 3}));
+}
+
+/// The likeliest ones are still to be made: they cost more than they gain, others do not.
+TEST(DraftLengths, MakingThemCostsTimeOnlyWhereTheyAreNotMade) {
+  const auto choose_with = [](DraftingCost drafting) {
+    DraftLengths lengths{.rows = {{.num_offered = 8, .accept_rate = 0.9},
+                                  {.num_offered = 2, .accept_rate = 0.5, .is_made = true}},
+                         .drafting = drafting};
+    choose_draft_lengths(lengths, free_to_16());
+    EXPECT_GT(lengths.tokens_per_second, 0);
+    return lengths.drafts;
+  };
+  EXPECT_EQ(choose_with({}), (std::vector<int>{8, 2}));
+  EXPECT_EQ(choose_with({.each = 0.01}), (std::vector<int>{8, 2}));
+  EXPECT_EQ(choose_with({.each = 100}), (std::vector<int>{0, 2}));
+  EXPECT_EQ(choose_with({.begin = 100}), (std::vector<int>{0, 2}));
+  // 2.75 tokens in 10 s, 3.65 in 12.8, 4.46 in 15.6, 5.19 in 18.4.
+  EXPECT_EQ(choose_with({.each = 2.8}), (std::vector<int>{2, 2}));
 }
 
 TEST(DraftLengths, AreNoneWhereEachTokenCostsAsMuchAsTheFirst) {
@@ -110,12 +131,12 @@ TEST(DraftLengths, AreEmptyWithoutRowsAndZeroWithoutOffersOrBudget) {
 
 /// The best ratio of all lengths that are allowed.
 double best_of_all(const std::vector<DraftOffer>& rows, int64_t num_other_tokens,
-                   int64_t max_drafts, const StepCosts& costs) {
+                   int64_t max_drafts, const StepCosts& costs, DraftingCost drafting) {
   std::vector<int> drafts(rows.size(), 0);
   double best = 0;
   while (true) {
     if (std::accumulate(drafts.begin(), drafts.end(), 0) <= max_drafts) {
-      best = std::max(best, ratio_of(rows, drafts, num_other_tokens, costs));
+      best = std::max(best, ratio_of(rows, drafts, num_other_tokens, costs, drafting));
     }
     size_t i = 0;
     while (i < rows.size() && drafts[i] == rows[i].num_offered) drafts[i++] = 0;
@@ -135,11 +156,16 @@ TEST(DraftLengths, AreAsGoodAsTheBestOfAll) {
     for (DraftOffer& row : rows) {
       row = {.num_offered = static_cast<int>(testing::random_int(0, 5)),
              .num_certain = static_cast<int>(testing::random_int(0, 2)),
-             .accept_rate = static_cast<double>(testing::random_int(0, 10)) / 10};
+             .accept_rate = static_cast<double>(testing::random_int(0, 10)) / 10,
+             .is_made = testing::random_int(0, 1) == 0};
     }
     DraftLengths lengths{.rows = rows,
                          .num_other_tokens = testing::random_int(0, 10),
                          .max_drafts = testing::random_int(0, 12)};
+    if (round % 2 == 0) {
+      lengths.drafting = {.begin = static_cast<double>(testing::random_int(0, 4)),
+                          .each = static_cast<double>(testing::random_int(0, 4))};
+    }
     choose_draft_lengths(lengths, costs);
     const int64_t sum = std::accumulate(lengths.drafts.begin(), lengths.drafts.end(), int64_t{0});
     ASSERT_LE(sum, lengths.max_drafts);
@@ -147,8 +173,10 @@ TEST(DraftLengths, AreAsGoodAsTheBestOfAll) {
       ASSERT_GE(lengths.drafts[i], 0);
       ASSERT_LE(lengths.drafts[i], rows[i].num_offered);
     }
-    const double best = best_of_all(rows, lengths.num_other_tokens, lengths.max_drafts, costs);
-    ASSERT_NEAR(ratio_of(rows, lengths.drafts, lengths.num_other_tokens, costs), best, 1e-9 * best);
+    const double best =
+        best_of_all(rows, lengths.num_other_tokens, lengths.max_drafts, costs, lengths.drafting);
+    ASSERT_NEAR(ratio_of(rows, lengths.drafts, lengths.num_other_tokens, costs, lengths.drafting),
+                best, 1e-9 * best);
     ASSERT_NEAR(lengths.tokens_per_second, best, 1e-9 * best);
   }
 }

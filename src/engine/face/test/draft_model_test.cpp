@@ -323,7 +323,8 @@ TEST_F(DraftModelTest, CostsAreMeasured) {
   Engine measured(options);
   const std::vector<std::string>& notes = measured.model().notes;
   EXPECT_TRUE(std::ranges::any_of(notes, [&](const std::string& note) {
-    return note.starts_with(small_.path() + " drafts, with ");
+    return note.starts_with(small_.path() + " drafts, with ") &&
+           note.find(" tokens: a draft takes ") != std::string::npos && note.ends_with(" ms");
   }));
   const std::vector<Request> all = requests(3);
   for (Request request : all) {
