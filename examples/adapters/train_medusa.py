@@ -2,10 +2,10 @@
 
   python train_medusa.py TASK --model DIR [--gguf FILE] --out DIR [--heads 4] [--pairs 800] [--epochs 12]
 
-Needs torch, transformers, peft, gguf and safetensors; about ten minutes on two cores of a CPU. Writes the
-adapter's own two files, config.json and medusa_lm_head.safetensors: `heddle --adapter TASK=DIR --speculate
-heads` drafts with them. Head i, of one layer, makes of x, what the model's head reads where it draws a token,
-lm_head(x + silu(W x + b)): the token i + 2 places on.
+Needs torch, transformers, peft, gguf and safetensors; no GPU. Writes the adapter's own two files, config.json
+and medusa_lm_head.safetensors: `heddle generate --adapter TASK=DIR --speculate heads` drafts with them. Head i,
+of one layer, makes of x, what the model's head reads where it draws a token, lm_head(x + silu(W x + b)): the
+token i + 2 places on.
 """
 import argparse
 import json
