@@ -41,6 +41,9 @@ TEST(CApiValues, SizesAreThoseOfCpp) {
   EXPECT_EQ(heddle_lora_plan_bytes(300, 40), lora_plan_bytes(300, 40));
   EXPECT_EQ(heddle_sample_workspace_bytes(4, 50), sample_workspace_bytes(4, 50));
   EXPECT_EQ(heddle_batch_decode_workspace_bytes({kDLCPU, 0}, 3, 4, 64), 0);
+  EXPECT_EQ(heddle_decode_bundle({kDLBfloat, 16, 1}, 8, 2, 128, -1, 1021, 8),
+            size_t(decode_bundle(DType::kBFloat16, 8, 2, 128, -1, 1021, 8)));
+  EXPECT_EQ(heddle_decode_bundle({kDLBfloat, 16, 1}, 8, 3, 128, -1, 1021, 8), SIZE_MAX);
   EXPECT_EQ(heddle_batch_decode_workspace_bytes({kDLCUDA, 1000}, 3, 4, 64), 0);
 }
 

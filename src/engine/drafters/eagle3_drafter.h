@@ -39,7 +39,9 @@ class Eagle3Drafter : public ModelDrafter {
   Eagle3Drafter(ModelRunner& runner, const std::string& folder, const Limits& limits);
 
   [[nodiscard]] DraftSource source() const override { return DraftSource::kEagle3; }
-  [[nodiscard]] std::vector<std::string> notes() const override { return notes_; }
+  void describe(ModelInfo& info) const override {
+    info.notes.insert(info.notes.end(), notes_.begin(), notes_.end());
+  }
   [[nodiscard]] DraftingCost measured_cost() override;
   void propose(std::span<const Row> rows) override;
   void take(const RowStep& /*row*/, int64_t /*num_taken*/) noexcept override {}

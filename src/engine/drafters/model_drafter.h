@@ -52,8 +52,6 @@ class ModelDrafter {
   virtual void take(const RowStep& row, int64_t num_taken) noexcept = 0;
   /// All rows of the step that was collected last have taken their tokens; those of prompts, too.
   virtual void computed(const StepSchedule& /*step*/) noexcept {}
-  /// What was noticed when it was loaded: a sentence each.
-  [[nodiscard]] virtual std::vector<std::string> notes() const { return {}; }
 };
 
 }  // namespace heddle

@@ -92,9 +92,6 @@ void Engine::State::fill_info() {
                          " of " + std::to_string(weights.num_matrices) +
                          " matrices, those in block formats, round what they read to 8 bits");
   }
-  if (model_drafter != nullptr) {
-    std::ranges::copy(model_drafter->notes(), std::back_inserter(info.notes));
-  }
   if (!drafter.costs().table().empty()) info.notes.push_back(sentence_of(drafter.costs()));
   if (model_drafter != nullptr) model_drafter->describe(info);
   describe_weights(info, options, runner.model().weights().quantization);

@@ -101,6 +101,7 @@ void add_bundles(model::StepBatch& batch, const StepSchedule& step, BundleOf bun
     }
   }
   batch.max_bundle = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(largest)));
+  if (largest == 1) indptr.clear();
 }
 
 /// Of sequences or bundles, up to which a batch is padded.

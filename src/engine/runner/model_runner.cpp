@@ -265,6 +265,21 @@ bool ModelRunner::has_vocabularies(const StepSchedule& step) const {
          });
 }
 
+/// Whether tokens of a row should read its keys together. That takes fewer blocks, and is slower
+/// where they all find the keys in the L2 cache anyway. Measured on an H200, heads of 128, 8 of the
+/// cache: 8 tokens of one row with 2,048 keys 29 us together, 18 each alone; 2 tokens of 8 such rows
+/// 27 and 39 us.
+bool ModelRunner::bundles_pay(const StepSchedule& step) const {
+  if (limits_.steps_as_on_gpu) return true;
+  constexpr int64_t kFewBytes = int64_t{96} << 20;  // of one layer
+  const int64_t key_bytes = page_bytes() / limits_.page_size / model_.config().num_layers;
+  int64_t num_bytes = 0;
+  for (const RowStep& row : step.rows) {
+    if (row.num_drafts > 0) num_bytes += (row.first + row.count) * row.count * key_bytes;
+  }
+  return num_bytes > kFewBytes;
+}
+
 /// Those that every kind of layer cuts alike: each has a window of its own.
 int64_t ModelRunner::bundle_of(int64_t kv_len, int64_t num_queries) const {
   const model::DecoderConfig& config = model_.config();
@@ -279,9 +294,10 @@ int64_t ModelRunner::bundle_of(int64_t kv_len, int64_t num_queries) const {
 StepHandle ModelRunner::launch(const StepSchedule& step) {
   const ExecContext& ctx = context_.exec();
   const ScopedDevice on_device(ctx.device);
-  fill_batch(
-      batch_, step, limits_.page_size, is_on_gpu() || limits_.steps_as_on_gpu,
-      [this](int64_t kv_len, int64_t num_queries) { return bundle_of(kv_len, num_queries); });
+  fill_batch(batch_, step, limits_.page_size, is_on_gpu() || limits_.steps_as_on_gpu,
+             [this, pays = bundles_pay(step)](int64_t kv_len, int64_t num_queries) {
+               return pays ? bundle_of(kv_len, num_queries) : 1;
+             });
   const bool decodes_alone = batch_.num_decode == batch_.num_seqs();
   const bool all_draw = step.num_logits == batch_.num_seqs();  // none decodes again
   const bool is_recorded =

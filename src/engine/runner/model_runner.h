@@ -47,7 +47,8 @@ class ModelRunner {
     int64_t kv_memory;                // 0: choose_num_pages
     std::optional<DType> kv_dtype{};  // absent: the activations'
     int64_t max_drafts = 0;           // that a step verifies
-    /// For tests: on the CPU, too, steps overlap and each draft is a sequence, as on a GPU.
+    /// For tests: on the CPU, too, steps overlap and each draft is a sequence, as on a GPU; on a
+    /// GPU drafts of a row are a bundle however few its keys are.
     bool steps_as_on_gpu = false;
   };
 
@@ -138,6 +139,7 @@ class ModelRunner {
   void reserve_for(const AdapterData& adapter);
   void reserve_workspace(int max_rank);
   [[nodiscard]] model::StepLimits largest_step() const;
+  [[nodiscard]] bool bundles_pay(const StepSchedule& step) const;
   [[nodiscard]] int64_t bundle_of(int64_t kv_len, int64_t num_queries) const;
   [[nodiscard]] bool has_vocabularies(const StepSchedule& step) const;
   void compute(const model::Decoder::Pass& pass);

@@ -181,10 +181,10 @@ int64_t decode_bundle(DType cache_dtype, int64_t num_q_heads, int64_t num_kv_hea
   HEDDLE_CHECK(window_left >= -1, "window_left is ", window_left, ", expected >= -1");
   HEDDLE_CHECK(kv_len >= 1 && kv_len <= kMost, "kv_len is ", kv_len, ", expected 1 to ", kMost);
   HEDDLE_CHECK(num_queries >= 1, "num_queries is ", num_queries, ", expected at least 1");
-  const int most_together =
+  const int max_together =
       max_decode_bundle(static_cast<int>(head_dim), static_cast<int>(num_q_heads / num_kv_heads),
                         cache_dtype == DType::kFloat8E4M3);
-  const int64_t most = std::min<int64_t>(num_queries, most_together);
+  const int64_t most = std::min<int64_t>(num_queries, max_together);
   constexpr int kMultiple = kDecodeWarps * kTileKeys;  // of codes no two are together
   const auto window = static_cast<int>(std::min(window_left, kMost));
   const auto begin_of = [&](int64_t i) {

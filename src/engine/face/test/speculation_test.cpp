@@ -394,8 +394,7 @@ TEST_F(SpeculationTest, AdaptersThatSwitchHaveTheBitsOfTheTokenOfTheSwitch) {
       Engine alone = engine({}, {.max_batch = 1, .prefill_chunk = 1, .prefix_cache = false});
       std::vector<testing::Outcome> its(1);
       (void)alone.submit(all[i]);
-      const int64_t num_steps =
-          got.adapter_switches[0].position - (testing::is_on_cpu() ? 0 : 1);
+      const int64_t num_steps = got.adapter_switches[0].position - (testing::is_on_cpu() ? 0 : 1);
       for (int64_t step = 0; step < num_steps; ++step) testing::take(alone.step(), 0, its);
       switch_weights(alone);
       finish(alone, its);

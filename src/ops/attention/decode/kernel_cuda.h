@@ -25,8 +25,9 @@
 // block that arrives last merges them. No block waits for another, except in a cluster.
 //
 // schedule_cuda.h says which block has which segments, tile_cuda.h brings keys and values and makes
-// scores, query_rows_cuda.h has the rows of q and which keys each sees, softmax_state_cuda.h weights, sums and merging, rope_scores_cuda.h the scores of keys
-// that rotate on the way, code_tile_cuda.h the tiles of a cache of f8e4m3.
+// scores, query_rows_cuda.h has the rows of q and which keys each sees, softmax_state_cuda.h
+// weights, sums and merging, rope_scores_cuda.h the scores of keys that rotate on the way,
+// code_tile_cuda.h the tiles of a cache of f8e4m3.
 
 #include <algorithm>
 #include <cmath>

@@ -69,13 +69,13 @@ __device__ void fetch_rows(const DecodeLaunchParams& p, const Run& run, std::byt
 
 /// The keys that a row's query sees, [first_key, kv_len). In a bundle each query sees one key more
 /// than the one before, and a window moves with it.
-struct SeenKeys {
+struct RowKeys {
   int first_key, kv_len;
 
   /// Of a query alone.
-  __device__ explicit SeenKeys(const SequenceCut& cut)
+  __device__ explicit RowKeys(const SequenceCut& cut)
       : first_key(cut.first_key), kv_len(cut.kv_len) {}
-  __device__ SeenKeys(const DecodeLaunchParams& p, const SequenceCut& cut, int row)
+  __device__ RowKeys(const DecodeLaunchParams& p, const SequenceCut& cut, int row)
       : kv_len(cut.kv_len - (cut.num_queries - 1) + divide(row, p.by_group_size)) {
     first_key = first_seen_key(kv_len, p.window_left);
   }
@@ -103,7 +103,7 @@ __device__ void hide_keys(const DecodeLaunchParams& p, const SequenceCut& cut, i
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int row = tile * kDecodeRowTile + lane % 4 * 2 + i;
-      const SeenKeys seen = kHasBundles ? SeenKeys(p, cut, row) : SeenKeys(cut);
+      const RowKeys seen = kHasBundles ? RowKeys(p, cut, row) : RowKeys(cut);
 #pragma unroll
       for (int j = 0; j < 2 * kPageTiles; ++j) {
         if (!seen.has(position + lane / 4 + j * 8)) s[j / 2][tile][j % 2 * 2 + i] = -INFINITY;
@@ -140,7 +140,7 @@ __device__ void add_not_finite(const DecodeLaunchParams& p, const SequenceCut& c
           if (isfinite(value)) continue;
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
-            const SeenKeys seen(p, cut, tile * kDecodeRowTile + lane % 4 * 2 + i);
+            const RowKeys seen(p, cut, tile * kDecodeRowTile + lane % 4 * 2 + i);
             if (seen.has(position + key)) sums.o[j][tile][2 * half + i] += weight[i] * value;
           }
         }

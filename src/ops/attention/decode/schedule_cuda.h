@@ -3,9 +3,10 @@
 // Which block computes what in decode, found on the device from the lengths alone.
 //
 // A unit is a kv head of a sequence with up to 8, 16 or 32 of its rows of q: heads of its query, or
-// of all queries of a bundle. The length of a sequence decides how its units are cut into segments. All segments of all units lie on one line, as long
-// as their costs (tiles of keys, and kSegmentCost for each segment), and blocks cut the line into
-// equal pieces. A segment belongs to the piece in which it begins:
+// of all queries of a bundle. The length of a sequence decides how its units are cut into segments.
+// All segments of all units lie on one line, as long as their costs (tiles of keys, and
+// kSegmentCost for each segment), and blocks cut the line into equal pieces. A segment belongs to
+// the piece in which it begins:
 //
 //   costs   0         25         50        75   ...
 //   units   |== unit 0 ==|== unit 1 ==|== unit 2 ==|   of sequence 0, then of sequence 1, ...

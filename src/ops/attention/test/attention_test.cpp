@@ -190,7 +190,7 @@ TEST(Attention, NamesWhatIsWrong) {
 }
 
 /// Borders: 32 rows of q, sequences of 1024 keys and of multiples of them, tiles of a window.
-TEST(Attention, DecodeBundleEndsWhereSequencesAreCutInAnotherWay) {
+TEST(Attention, DecodeBundleEndsAtBorders) {
   const auto of = [](int64_t window, int64_t kv_len, int64_t num_queries, int64_t q_heads = 8,
                      int64_t head_dim = 128, DType dtype = DType::kBFloat16) {
     return decode_bundle(dtype, q_heads, 2, head_dim, window, kv_len, num_queries);
