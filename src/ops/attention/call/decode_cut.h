@@ -48,12 +48,12 @@ inline constexpr int kMaxBundle = 16;
 [[nodiscard]] constexpr int decode_rows(int head_dim, int group_size, int max_bundle = 1) {
   const int rows = group_size * max_bundle;
   if (head_dim > 128 || rows <= 8) return 8;
-  return rows <= 16 || max_bundle == 1 ? 16 : 32;
+  return head_dim <= 64 || rows <= 16 || max_bundle == 1 ? 16 : 32;
 }
 /// Queries of the largest bundle for these heads, 1 to kMaxBundle. Of codes, and of larger heads,
 /// each query is alone.
 [[nodiscard]] constexpr int max_decode_bundle(int head_dim, int group_size, bool has_codes) {
-  const int queries = has_codes || head_dim > 128 ? 1 : 32 / group_size;
+  const int queries = has_codes || head_dim > 128 ? 1 : (head_dim <= 64 ? 16 : 32) / group_size;
   return queries < 1 ? 1 : queries < kMaxBundle ? queries : kMaxBundle;
 }
 

@@ -8,7 +8,7 @@ template <class T, class Params>
 void launch_of(const Params& p, const Grid& grid, const AttentionLaunch& launch) {
   with_head_dim<T>(grid.dim, [&](auto dim) {
     if constexpr (dim < 256) {
-      if constexpr (std::is_same_v<Params, DecodeLaunchParams>) {
+      if constexpr (dim == 128 && std::is_same_v<Params, DecodeLaunchParams>) {
         if (grid.row_tiles == 4) return launch_instance<T, dim, 4>(p, grid.num_blocks, launch);
       }
       if (grid.row_tiles == 2) return launch_instance<T, dim, 2>(p, grid.num_blocks, launch);

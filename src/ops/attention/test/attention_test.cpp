@@ -166,7 +166,7 @@ TEST(Attention, NamesWhatIsWrong) {
   };
   EXPECT_EQ(decode({}, 2), "options.max_bundle is 2, but options.bundle_indptr is absent");
   EXPECT_EQ(decode({0, 2}, 17),
-            "options.max_bundle is 17, expected 1 to 10 for a cache of f32 and heads of 4, 3 of q "
+            "options.max_bundle is 17, expected 1 to 5 for a cache of f32 and heads of 4, 3 of q "
             "for one of its");
   EXPECT_EQ(decode({0}, 1),
             "options.bundle_indptr has 1 values, expected num_bundles + 1, with each query in a "
@@ -200,6 +200,7 @@ TEST(Attention, DecodeBundleEndsAtBorders) {
   EXPECT_EQ(of(-1, 100, 16), 8);
   EXPECT_EQ(of(-1, 100, 16, 2), 16);
   EXPECT_EQ(of(-1, 100, 16, 40), 1);
+  EXPECT_EQ(of(-1, 100, 16, 8, 64), 4);
   EXPECT_EQ(of(-1, 100, 16, 8, 129), 1);
   EXPECT_EQ(of(-1, 100, 16, 8, 128, DType::kFloat8E4M3), 1);
   EXPECT_EQ(of(-1, 1021, 8), 4);

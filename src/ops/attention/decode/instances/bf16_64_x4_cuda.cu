@@ -1,8 +1,0 @@
-#include "ops/attention/decode/kernel_cuda.h"
-
-namespace heddle::cuda::attention::decode {
-
-template void launch_instance<bfloat16, 64, 4>(const DecodeLaunchParams&, int,
-                                               const AttentionLaunch&);
-
-}  // namespace heddle::cuda::attention::decode
