@@ -266,9 +266,9 @@ bool ModelRunner::has_vocabularies(const StepSchedule& step) const {
 }
 
 /// Whether tokens of a row should read its keys together. That takes fewer blocks, and is slower
-/// where they all find the keys in the L2 cache anyway. Measured on an H200, heads of 128, 8 of the
-/// cache: 8 tokens of one row with 2,048 keys 29 us together, 18 each alone; 2 tokens of 8 such rows
-/// 27 and 39 us.
+/// where they all find the keys in the L2 cache anyway. On an H200, heads of 128 and 8 of the
+/// cache, 8 tokens of one row with 2,048 keys take 29 us together and 18 alone, 2 tokens of 8 such
+/// rows 27 and 39.
 bool ModelRunner::bundles_pay(const StepSchedule& step) const {
   if (limits_.steps_as_on_gpu) return true;
   constexpr int64_t kFewBytes = int64_t{96} << 20;  // of one layer
