@@ -23,7 +23,7 @@ if ! compgen -G "build/python/heddle/_core.*.so" >/dev/null; then
   exit 1
 fi
 if [ "$target" = test ]; then
-  limit=3000
+  limit=3300
   run build-asan "tests with sanitizers"
   HEDDLE_TEST_TORCH=0 run build "tests of the release build" -LE '^ci$'
 else

@@ -15,6 +15,7 @@
 #include "expect_error.h"
 #include "heap_count.h"
 #include "random.h"
+#include "small_sizes.h"
 
 namespace heddle {
 namespace {
@@ -205,7 +206,7 @@ TEST_F(AdapterTiersTest, EachAllocationMayFail) {
   std::vector<Request> requests;
   for (const int i : {0, 1, 2, 0, 3, 1, 2}) requests.push_back(request(name_of(i), 4));
   int64_t num_failures = 0, countdown = 0;
-  for (int64_t n = 1; countdown <= 0; n += 1 + n / 40) {
+  for (int64_t n = 1; countdown <= 0; n += 1 + n / testing::small_or(10, 40)) {
     countdown = n;
     Engine engine = this->engine(2, 3, 3);
     std::map<RequestId, size_t> ids;

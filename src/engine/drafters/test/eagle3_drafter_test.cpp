@@ -14,6 +14,7 @@
 #include "engine/rows/scheduler.h"
 #include "engine/test/tiny_model.h"
 #include "model/eagle3/test/eagle3_files.h"
+#include "small_sizes.h"
 
 namespace heddle {
 namespace {
@@ -159,13 +160,13 @@ TEST(Eagle3Drafter, DraftsAreThoseOfTheDefinition) {
       runs.add(testing::random_tokens(13, 200));
       runs.add(testing::random_tokens(2, 200));
       runs.add(testing::random_tokens(9, 200));
-      for (int step = 0; step < 10; ++step) {
+      for (int step = 0; step < testing::small_or(6, 10); ++step) {
         runs.step(5, [](Sequence& row) {
           row.drafts->tokens.resize(static_cast<size_t>(random_int(0, 4)));
         });
       }
-      EXPECT_GE(runs.num_compared, 15);
-      EXPECT_GT(runs.num_rejected, 10);
+      EXPECT_GE(runs.num_compared, testing::small_or(8, 15));
+      EXPECT_GT(runs.num_rejected, testing::small_or(4, 10));
     }
   }
 }
