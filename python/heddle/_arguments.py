@@ -200,7 +200,8 @@ class AttentionOptions(NamedTuple):
         bundle_indptr: [num_bundles + 1] i32|i64, or None; decode only. First query of each bundle:
             queries of one sequence that list the same pages, the kv_len of each one more than that
             of the one before, read its keys together on a GPU, with the bits that each has alone.
-        max_bundle: Queries of the largest bundle, no more than `ops.decode_bundle` allows.
+        max_bundle: 1 to 16: no bundle has more queries, and none more than `ops.decode_bundle`
+            allows.
     """
 
     sm_scale: float | None = None

@@ -33,7 +33,7 @@ struct AttentionOptions {
   ///   bundle_indptr [num_bundles + 1] i32|i64, from 0 to the number of queries: bundle b has the
   ///                 queries bundle_indptr[b] to bundle_indptr[b + 1] - 1, none where the two are
   ///                 equal
-  ///   max_bundle    queries of the largest one, 1 to 16 and no more than decode_bundle allows
+  ///   max_bundle    1 to 16: no bundle has more queries, and none more than decode_bundle allows
   /// The queries of a bundle list the same pages, as far as each has them, and kv_len rises by one
   /// from one to the next. Keys come rotated: not with `rope`.
   ConstTensorView bundle_indptr{};

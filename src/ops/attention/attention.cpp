@@ -77,20 +77,24 @@ void check_trees(const ExecContext& ctx, const AttentionOptions& options, const 
 
 bool has_codes(const PagedKv& cache) { return cache.dtype == DType::kFloat8E4M3; }
 
+/// Queries of the largest bundle of a call.
+int64_t max_bundle_of(const AttentionOptions& options, const PagedKv& cache, int group_size) {
+  return std::min<int64_t>(options.max_bundle, cuda::attention::max_decode_bundle(
+                                                   cache.head_dim, group_size, has_codes(cache)));
+}
+
 /// Checks the bundles of batch_decode. What they say is read on the CPU alone.
 void check_bundles(const ExecContext& ctx, const AttentionOptions& options, int64_t num_queries,
                    const PagedKv& cache, int group_size) {
   const ConstTensorView& indptr = options.bundle_indptr;
-  const int most = cuda::attention::max_decode_bundle(cache.head_dim, group_size, has_codes(cache));
-  HEDDLE_CHECK(options.max_bundle >= 1 && options.max_bundle <= most, "options.max_bundle is ",
-               options.max_bundle, ", expected 1 to ", most, " for a cache of ", cache.dtype,
-               " and heads of ", cache.head_dim, ", ", group_size, " of q for one of its");
+  constexpr int kMost = cuda::attention::kMaxBundle;
+  HEDDLE_CHECK(options.max_bundle >= 1 && options.max_bundle <= kMost, "options.max_bundle is ",
+               options.max_bundle, ", expected 1 to ", kMost);
   HEDDLE_CHECK(indptr || options.max_bundle == 1, "options.max_bundle is ", options.max_bundle,
                ", but options.bundle_indptr is absent");
   if (!indptr) return;
   HEDDLE_CHECK(!options.rope,
-               "options.bundle_indptr is given with options.rope, expected keys "
-               "that come rotated");
+               "options.bundle_indptr is given with options.rope, expected keys that come rotated");
   Dim size("num_bundles + 1");
   check_shape("options.bundle_indptr", indptr, {&size});
   HEDDLE_CHECK(size.value() >= (num_queries > 0 ? 2 : 1), "options.bundle_indptr has ",
@@ -102,11 +106,11 @@ void check_bundles(const ExecContext& ctx, const AttentionOptions& options, int6
   HEDDLE_CHECK(starts[0] == 0 && starts[size.value() - 1] == num_queries,
                "options.bundle_indptr goes from ", starts[0], " to ", starts[size.value() - 1],
                ", expected 0 to the number of queries, ", num_queries);
+  const int64_t most = max_bundle_of(options, cache, group_size);
   for (int64_t i = 0; i + 1 < size.value(); ++i) {
     const int64_t count = starts[i + 1] - starts[i];
-    HEDDLE_CHECK(count >= 0 && count <= options.max_bundle, "options.bundle_indptr[", i + 1,
-                 "] is ", starts[i + 1], ", expected ", starts[i], " to ",
-                 starts[i] + options.max_bundle);
+    HEDDLE_CHECK(count >= 0 && count <= most, "options.bundle_indptr[", i + 1, "] is ",
+                 starts[i + 1], ", expected ", starts[i], " to ", starts[i] + most);
   }
 }
 
@@ -165,7 +169,9 @@ void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTen
   run(ctx, "batch_decode",
       {o, lse, q, nullptr, cache, table, options, num_seqs.value(), num_seqs.value(),
        static_cast<int>(q_heads / cache.num_kv_heads), scale_of(options, cache.head_dim),
-       options.bundle_indptr ? options.bundle_indptr.size(0) - 1 : 0});
+       options.bundle_indptr ? options.bundle_indptr.size(0) - 1 : 0,
+       static_cast<int>(
+           max_bundle_of(options, cache, static_cast<int>(q_heads / cache.num_kv_heads)))});
 }
 
 int64_t decode_bundle(DType cache_dtype, int64_t num_q_heads, int64_t num_kv_heads,

@@ -255,8 +255,10 @@ TEST_F(DraftModelTest, AdaptersMayChangeWhileTheyDraft) {
   const Completion got = run(drafting, 10);
   ASSERT_EQ(got.adapter_switches.size(), 1U);
   EXPECT_GT(got.drafts.drafted, 0);
+  // On a GPU a step of the other engine is in flight where it switches.
+  const int64_t token = got.adapter_switches[0].token;
   Engine plain = engine({});
-  expect_same(got, run(plain, got.adapter_switches[0].token), "switched");
+  expect_same(got, run(plain, token - (testing::is_on_cpu() ? 0 : 1)), "switched");
 }
 
 /// An error where the adapter is added, and a warning where it is found in a folder of adapters.

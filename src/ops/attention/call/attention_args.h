@@ -21,6 +21,7 @@ struct AttentionArgs {
   int group_size;           // heads of q that share a kv head
   float sm_scale;           // of the options, or the default
   int64_t num_bundles = 0;  // of options.bundle_indptr
+  int max_bundle = 1;       // queries of one, at most
 };
 
 }  // namespace heddle

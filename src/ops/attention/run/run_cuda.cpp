@@ -65,7 +65,7 @@ AttentionCall describe(const ExecContext& ctx, const AttentionArgs& args) {
   call.transforms_scores = args.options.logits_soft_cap > 0.0f || !(args.sm_scale > 0.0f);
   call.has_tree_masks = static_cast<bool>(args.options.tree_mask);
   call.num_bundles = args.num_bundles;
-  call.max_bundle = static_cast<int>(args.options.max_bundle);
+  call.max_bundle = args.max_bundle;
   call.has_scratch = call.is_decode && has_scratch(ctx, call);
   return call;
 }

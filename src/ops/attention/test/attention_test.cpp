@@ -165,9 +165,7 @@ TEST(Attention, NamesWhatIsWrong) {
     return message([&] { batch_decode({}, two, {}, two, kv, table, options); });
   };
   EXPECT_EQ(decode({}, 2), "options.max_bundle is 2, but options.bundle_indptr is absent");
-  EXPECT_EQ(decode({0, 2}, 17),
-            "options.max_bundle is 17, expected 1 to 5 for a cache of f32 and heads of 4, 3 of q "
-            "for one of its");
+  EXPECT_EQ(decode({0, 2}, 17), "options.max_bundle is 17, expected 1 to 16");
   EXPECT_EQ(decode({0}, 1),
             "options.bundle_indptr has 1 values, expected num_bundles + 1, with each query in a "
             "bundle");
