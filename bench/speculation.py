@@ -2,8 +2,9 @@
 """What drafts gain on the example adapters, and what they cost where they are never right.
 
 Usage: speculation.py MODEL [--device cuda] [--rows 1 8] [--threads 2] [--samples 3] [--json FILE]
-[--draft-model PATH] [--commit NAME] [--card NAME]. MODEL is what heddle.LLM takes: that of the demo. Each sample is an engine of its
-own, so that it remembers no answer; samples of the methods take turns.
+[--methods ngram ...] [--prompt-tokens 16] [--draft-model PATH] [--commit NAME] [--card NAME]. MODEL is
+what heddle.LLM takes: that of the demo. Each sample is an engine of its own, so that it remembers no
+answer; samples of the methods take turns.
 
   sql, ...     each evaluation prompt of the adapter once, greedy, ROWS at a time
   random       answers to random tokens at a temperature of 2, which no draft foresees
@@ -29,15 +30,14 @@ from typing import Any
 import heddle
 
 ADAPTERS = Path(__file__).parents[1] / "examples" / "adapters"
-METHODS = ["off", "ngram", "suffix"]
 TASKS, RANDOM = ("sql", "person-json", "shell"), ("random", "greedy")
 NOTE = re.compile(r"steps of (.*) tokens take (.*) ms")
 
 
-def answers_of(llm: heddle.LLM, case: str, rows: int) -> list[Any]:
+def answers_of(llm: heddle.LLM, case: str, rows: int, prompt_tokens: int) -> list[Any]:
     if case in RANDOM:
         draw = random.Random(1)
-        prompts = [[draw.randrange(1000, 30000) for _ in range(16)] for _ in range(rows)]
+        prompts = [[draw.randrange(1000, 30000) for _ in range(prompt_tokens)] for _ in range(rows)]
         heat = 2.0 if case == "random" else 0.0
         return list(llm.generate(prompts, max_tokens=384, ignore_end=True, temperature=heat, seed=1))
     lines = (ADAPTERS / case / "eval.jsonl").read_text().splitlines()
@@ -66,7 +66,7 @@ def sample(given: argparse.Namespace, case: str, rows: int, method: str) -> dict
         given.model, adapters, device=given.device, max_batch=rows, speculate=method, progress=False,
         draft_model=given.draft_model if method == "model" else None, **threads
     ) as llm:
-        answers = answers_of(llm, case, rows)
+        answers = answers_of(llm, case, rows, given.prompt_tokens)
         stats = llm.stats()
         return {
             "device": llm.device,
@@ -79,9 +79,9 @@ def sample(given: argparse.Namespace, case: str, rows: int, method: str) -> dict
 
 
 def measure(given: argparse.Namespace, case: str, rows: int) -> list[dict[str, Any]]:
-    taken: dict[str, list[dict[str, Any]]] = {method: [] for method in METHODS}
+    taken: dict[str, list[dict[str, Any]]] = {method: [] for method in given.methods}
     for _ in range(given.samples):
-        for method in METHODS:
+        for method in given.methods:
             taken[method].append(sample(given, case, rows, method))
     records = []
     for method, samples in taken.items():
@@ -112,6 +112,8 @@ def main() -> None:
     parser.add_argument("--device", default=None)
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--cases", nargs="+", choices=TASKS + RANDOM, default=list(TASKS + RANDOM[:1]))
+    parser.add_argument("--methods", nargs="+", default=["ngram", "suffix"], help="next to off")
+    parser.add_argument("--prompt-tokens", type=int, default=16, help="of random and greedy")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--samples", type=int, default=3)
     parser.add_argument("--draft-model", metavar="PATH", help="that drafts with the method model")
@@ -119,8 +121,7 @@ def main() -> None:
     parser.add_argument("--commit", default="")
     parser.add_argument("--card", default="", help="what the device is called in the record")
     given = parser.parse_args()
-    if given.draft_model:
-        METHODS.append("model")
+    given.methods = ["off", *given.methods, *(["model"] if given.draft_model else [])]
     records = [record for case in given.cases for rows in given.rows for record in measure(given, case, rows)]
     if given.json:
         record = {
