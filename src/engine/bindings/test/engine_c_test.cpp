@@ -342,7 +342,7 @@ TEST_F(CEngine, WrongArgumentsAreNamed) {
   options.speculation.method = c_string(unknown_type);
   expect_failure("speculation is 'q8_0', expected off, ngram, suffix, model, heads or eagle3",
                  heddle_engine_create(&none, c_string(path), &options));
-  options.speculation = {{nullptr, 0}, 0, 4, 2, 0};
+  options.speculation = {{nullptr, 0}, 0, 4, 2, 0, {nullptr, 0}};
   expect_failure("min_ngram is 4, expected at most max_ngram = 2",
                  heddle_engine_create(&none, c_string(path), &options));
   expect_failure("adapter name \"first\" is given twice",
