@@ -142,16 +142,14 @@ auto bundles() {
         heddle_attention_options options;
         heddle_attention_options_init(&options);
         options.bundle_indptr = indptr;
-        options.max_bundle = 2;
         return options;
       },
       [](auto&, TensorView indptr) {
         AttentionOptions options;
         options.bundle_indptr = indptr;
-        options.max_bundle = 2;
         return options;
       },
-      in<int32_t>("options.bundle_indptr", {3}, {0, 1, 2}));
+      in<int32_t>("options.bundle_indptr", {3}, {0, 1, 2}).optional());
 }
 
 }  // namespace
