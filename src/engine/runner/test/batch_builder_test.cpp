@@ -107,7 +107,7 @@ TEST_F(BatchBuilder, DraftsAreBundlesOfTheirRow) {
   EXPECT_EQ(batch.max_bundle, 2);
   drafting.front().drafts->tokens.clear();
   step.rows[1].num_drafts = 0;
-  step.rows[1].count = 1;
+  step.rows[1].count = step.rows[1].num_logits = 1;
   fill_batch(batch, step, kPageSize, true, kTwo);
   EXPECT_TRUE(batch.bundle_indptr.empty());
   EXPECT_EQ(batch.max_bundle, 1);
