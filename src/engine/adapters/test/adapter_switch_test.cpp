@@ -211,7 +211,7 @@ TEST_F(AdapterSwitches, ASwitchWithinAPromptIsAnInvocation) {
 TEST_F(AdapterSwitches, BitsAreThoseOfTheTokenOfTheSwitch) {
   const int64_t bytes = page_bytes();
   int64_t num_switched = 0, num_parkings = 0;
-  for (int round = 0; round < testing::small_or(12, 24); ++round) {
+  for (int round = 0; round < testing::small_or(16, 24); ++round) {
     const bool as_on_gpu = round % 4 >= 2;
     const bool is_tight = round % 3 != 0;
     Engine engine = engine_with({.max_batch = static_cast<int>(testing::random_int(1, 9)),
@@ -261,7 +261,7 @@ TEST_F(AdapterSwitches, BitsAreThoseOfTheTokenOfTheSwitch) {
       testing::expect_same(got, is_old ? old : alone(requests[i], 0), what);
     }
   }
-  EXPECT_GT(num_switched, 10);
+  EXPECT_GT(num_switched, testing::small_or(3, 8));
   EXPECT_GT(num_parkings, testing::small_or(0, 2));
 }
 
