@@ -145,7 +145,7 @@ std::unique_ptr<ModelDrafter> Engine::State::make_medusa_drafter() {
 /// begin: what attention reads of longer ones is left out.
 StepCosts Engine::State::measured_costs() {
   constexpr double kMaxSeconds = 3, kSlow = 0.2;
-  constexpr int kSamples = 4;
+  constexpr int kSamples = 4, kMoreSamples = 10;
   const int64_t page_size = options.page_size;
   const auto begin = std::chrono::steady_clock::now();
   std::vector<StepCost> measured;
@@ -172,7 +172,9 @@ StepCosts Engine::State::measured_costs() {
       row.cache.pages = std::move(*pages);
     }
     double shortest = measured_step(runner, rows);
-    for (int i = 1; i < kSamples && (i < 2 || shortest < kSlow); ++i) {
+    // Most choices are between one token and two, so a disturbance there matters most.
+    const int num_samples = count <= 2 ? kMoreSamples : kSamples;
+    for (int i = 1; i < num_samples && (i < 2 || shortest < kSlow); ++i) {
       shortest = std::min(shortest, measured_step(runner, rows));
     }
     measured.push_back({count, shortest});

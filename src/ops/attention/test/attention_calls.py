@@ -175,5 +175,6 @@ CALLS = [
     batch_prefill__all_keys,
     batch_prefill__of_a_tree,
     batch_decode,
+    batch_decode__in_bundles,
     merge_states,
 ]
