@@ -62,13 +62,6 @@ void check_keys(const files::Json& config) {
   }
 }
 
-bool has_key(const files::Json& config, std::string_view key) {
-  for (const auto& entry : config.get_object()) {
-    if (entry.key() == key) return true;
-  }
-  return false;
-}
-
 /// vLLM's: where one of prompt_lookup_min and prompt_lookup_max is given, it is the other one too.
 SpeculationOptions read_config(const std::string& text, SpeculationOptions options) {
   const files::JsonTree config = parse_ordered_json(text, std::string(kConfig));
@@ -84,8 +77,8 @@ SpeculationOptions read_config(const std::string& text, SpeculationOptions optio
   if (method->has_model) options.draft_model = reader.required_text("model");
   for (const char* key : {"model", "prompt_lookup_min", "prompt_lookup_max"}) {
     const bool is_of_model = std::string_view(key) == "model";
-    HEDDLE_CHECK(is_of_model == method->has_model || !has_key(*config, key), kConfig, ": method ",
-                 quote(theirs), " takes no ", key);
+    HEDDLE_CHECK(is_of_model == method->has_model || !config->get_object().contains(key), kConfig,
+                 ": method ", quote(theirs), " takes no ", key);
   }
   options.max_drafts =
       static_cast<int>(reader.integer("num_speculative_tokens", 0, 1, kMaxRowDrafts));

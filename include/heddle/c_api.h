@@ -198,7 +198,7 @@ typedef struct heddle_attention_options {
   /* NULL; decode alone. Queries of one sequence that read its keys together, see
      heddle_decode_bundle. */
   const DLTensor* bundle_indptr; /* [num_bundles + 1] */
-  int64_t max_bundle;            /* 1; queries of the largest bundle */
+  int64_t max_bundle;            /* 1; no bundle has more queries, up to 16 */
 } heddle_attention_options;
 void heddle_attention_options_init(heddle_attention_options* options);
 

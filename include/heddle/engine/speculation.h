@@ -17,7 +17,8 @@ struct SpeculationOptions {
   /// "model", "heads" and "eagle3": those that `draft_model` proposes.
   std::string method{};
   /// A model of the same vocabulary ("model": a GGUF file, a folder or a name of the Hugging Face
-  /// hub's cache), a folder of Medusa heads ("heads") or an EAGLE-3 drafter ("eagle3").
+  /// hub's cache), a folder of Medusa heads ("heads"; empty: adapters alone have some), or an
+  /// EAGLE-3 drafter ("eagle3").
   std::string draft_model{};
   int max_drafts = 0;  // of a row in a step, 1 to 15; 0: 8
   /// Of "ngram": how many of the last tokens must have stood before, 1 <= min <= max <= 64. 0: 2

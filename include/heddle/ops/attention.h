@@ -87,8 +87,9 @@ void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTen
 
 /// How many queries of a sequence may be one bundle of batch_decode: of num_queries, the first of
 /// which shows kv_len keys and each later one a key more, those from the first on that a GPU cuts
-/// alike and has room for: 32 heads of q for one of the cache, 16 up to a head_dim of 64. It is 1
-/// where num_queries is 1, for a cache of f8e4m3, and for a head_dim above 128.
+/// alike and has room for: 32 rows of q (queries times heads) for a head of the cache, 16 up to a
+/// head_dim of 64. It is 1 where num_queries is 1, for a cache of f8e4m3, and for a head_dim above
+/// 128.
 ///   cache_dtype, num_kv_heads, head_dim: of the cache
 ///   window_left: as in the options; -1: all keys
 /// A pure function, the same for all devices. Throws kInvalidArgument for numbers below 1, more

@@ -108,7 +108,11 @@ void complete_speculation(SpeculationOptions& options, const model::DecoderConfi
   if (options.max_ngram == 0) options.max_ngram = std::max(kUsualMaxNgram, options.min_ngram);
   HEDDLE_CHECK(options.min_ngram <= options.max_ngram, "min_ngram is ", options.min_ngram,
                ", expected at most max_ngram = ", options.max_ngram);
-  if (options.memory == 0 && !drafts_with_model) options.memory = kUsualMemory;
+  const bool remembers = *method == DraftMethod::kSuffix;
+  HEDDLE_CHECK(options.memory == 0 || remembers || *method == DraftMethod::kModel,
+               "speculation memory (--draft-memory) is ", options.memory, ", but speculation is ",
+               options.method, "; it takes some with suffix or model");
+  if (options.memory == 0 && remembers) options.memory = kUsualMemory;
   if (options.method != "off" && keys_depend_on_length(config)) {
     throw_error(ErrorCode::kUnsupported, "speculation is ", options.method,
                 ", but this model's rotation depends on the length of a sequence, so drafts would "

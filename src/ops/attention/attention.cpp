@@ -75,12 +75,11 @@ void check_trees(const ExecContext& ctx, const AttentionOptions& options, const 
                          words.value());
 }
 
-bool has_codes(const PagedKv& cache) { return cache.dtype == DType::kFloat8E4M3; }
-
 /// Queries of the largest bundle of a call.
-int64_t max_bundle_of(const AttentionOptions& options, const PagedKv& cache, int group_size) {
-  return std::min<int64_t>(options.max_bundle, cuda::attention::max_decode_bundle(
-                                                   cache.head_dim, group_size, has_codes(cache)));
+int max_bundle_of(const AttentionOptions& options, const PagedKv& cache, int group_size) {
+  const bool has_codes = cache.dtype == DType::kFloat8E4M3;
+  return std::min(static_cast<int>(options.max_bundle),
+                  cuda::attention::max_decode_bundle(cache.head_dim, group_size, has_codes));
 }
 
 /// Checks the bundles of batch_decode. What they say is read on the CPU alone.
@@ -106,7 +105,7 @@ void check_bundles(const ExecContext& ctx, const AttentionOptions& options, int6
   HEDDLE_CHECK(starts[0] == 0 && starts[size.value() - 1] == num_queries,
                "options.bundle_indptr goes from ", starts[0], " to ", starts[size.value() - 1],
                ", expected 0 to the number of queries, ", num_queries);
-  const int64_t most = max_bundle_of(options, cache, group_size);
+  const int most = max_bundle_of(options, cache, group_size);
   for (int64_t i = 0; i + 1 < size.value(); ++i) {
     const int64_t count = starts[i + 1] - starts[i];
     HEDDLE_CHECK(count >= 0 && count <= most, "options.bundle_indptr[", i + 1, "] is ",
@@ -164,14 +163,13 @@ void batch_decode(const ExecContext& ctx, TensorView o, TensorView lse, ConstTen
   check_lse(lse, num_seqs, q_heads);
   HEDDLE_CHECK(!options.tree_mask && !options.tree_mask_indptr,
                "options.tree_mask is given, but a query of batch_decode is one token alone");
-  check_bundles(ctx, options, num_seqs.value(), cache,
-                static_cast<int>(q_heads / cache.num_kv_heads));
+  const auto group_size = static_cast<int>(q_heads / cache.num_kv_heads);
+  check_bundles(ctx, options, num_seqs.value(), cache, group_size);
   run(ctx, "batch_decode",
-      {o, lse, q, nullptr, cache, table, options, num_seqs.value(), num_seqs.value(),
-       static_cast<int>(q_heads / cache.num_kv_heads), scale_of(options, cache.head_dim),
+      {o, lse, q, nullptr, cache, table, options, num_seqs.value(), num_seqs.value(), group_size,
+       scale_of(options, cache.head_dim),
        options.bundle_indptr ? options.bundle_indptr.size(0) - 1 : 0,
-       static_cast<int>(
-           max_bundle_of(options, cache, static_cast<int>(q_heads / cache.num_kv_heads)))});
+       max_bundle_of(options, cache, group_size)});
 }
 
 int64_t decode_bundle(DType cache_dtype, int64_t num_q_heads, int64_t num_kv_heads,

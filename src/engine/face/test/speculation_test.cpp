@@ -438,6 +438,10 @@ TEST_F(SpeculationTest, WhatIsWrongIsNamed) {
     }
     return std::string();
   };
+  EXPECT_EQ(
+      error_of({.method = "ngram", .memory = 5}),
+      "speculation memory (--draft-memory) is 5, but speculation is ngram; it takes some with "
+      "suffix or model");
   EXPECT_EQ(error_of({.method = "magic"}),
             "speculation is 'magic', expected off, ngram, suffix, model, heads or eagle3");
   EXPECT_EQ(error_of({.method = "ngram", .max_drafts = 16}), "max_drafts is 16, expected 0 to 15");

@@ -42,7 +42,7 @@ struct SequenceCut {
   }
 };
 
-/// Of one query. kMultiple: of keys, see decode_params.h.
+/// Of one query. kMultiple: of keys, see call/decode_cut.h.
 template <int kMultiple>
 __device__ SequenceCut cut_keys(const DecodeLaunchParams& p, int query,
                                 const SequencePages& pages) {
